@@ -1,4 +1,4 @@
-"""The command line run in this process, and a store with what a few agents did."""
+"""Run commands in this process, over a sample store."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from holdfast.cli.main import app
 
 ODD = "[bold]loud[/] :bug: \x1b[2J\\"
 STORE = "sqlite:///state.db"
-COMMAND = typer.main.get_command(app)  # built once, as that takes longer than most commands
+COMMAND = typer.main.get_command(app)  # built once: slower than most commands
 
 
 @dataclass(frozen=True)
-class Ran:
-    """How a command ended, and what it said."""
+class CommandResult:
+    """The exit code and output of a command."""
 
     code: int
     out: str
     err: str
 
-    def failed(self, *words: str) -> None:
-        """Check that it failed with one line and a hint."""
+    def assert_failed(self, *words: str) -> None:
+        """Check that the command failed with one line and a hint."""
         lines = self.err.splitlines()
         assert self.code == 1, self
         assert [line.split(":")[0] for line in lines] == ["error", "hint"], self.err
@@ -36,8 +36,8 @@ class Ran:
         for word in words:
             assert word in self.err, self.err
 
-    def misused(self, *words: str) -> None:
-        """Check that it was refused as wrong usage."""
+    def assert_usage_error(self, *words: str) -> None:
+        """Check that the command was refused as wrong usage."""
         assert self.code == 2, self
         assert self.out == ""
         assert "Usage: holdfast" in self.err
@@ -46,15 +46,15 @@ class Ran:
             assert word in " ".join(self.err.split()), self.err
 
 
-class Keyboard(io.StringIO):
-    """A standard input that a person sits at."""
+class TerminalInput(io.StringIO):
+    """A stdin that is a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path, monkeypatch):
+def isolate_environment(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("HOLDFAST_STORE", "HOLDFAST_ENVIRONMENT", "HOLDFAST_TRACEBACK"):
         monkeypatch.delenv(name, raising=False)
@@ -62,29 +62,29 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch):
 
 @pytest.fixture
 def run(capsys, monkeypatch):
-    """Run a command; with ``typed`` a person at a terminal answers."""
+    """Run a command; ``typed`` is typed at a terminal."""
 
-    def call(*arguments: str, typed: str | None = None) -> Ran:
+    def call(*arguments: str, typed: str | None = None) -> CommandResult:
         capsys.readouterr()
-        monkeypatch.setattr(sys, "stdin", io.StringIO() if typed is None else Keyboard(typed))
+        monkeypatch.setattr(sys, "stdin", io.StringIO() if typed is None else TerminalInput(typed))
         with pytest.raises(SystemExit) as ended:
             COMMAND.main(list(arguments), prog_name="holdfast")
-        said = capsys.readouterr()
-        return Ran(ended.value.code or 0, said.out, said.err)
+        printed = capsys.readouterr()
+        return CommandResult(ended.value.code or 0, printed.out, printed.err)
 
     return call
 
 
 @dataclass(frozen=True)
-class World:
-    """What the store has."""
+class Sample:
+    """The snapshot ids of the sample store."""
 
     first: str
     second: str
 
 
-async def filled(url: str) -> World:
-    """A store with three agents; two of them share a session."""
+async def fill_store(url: str) -> Sample:
+    """Write the sessions of three agents, two of which share a session."""
     async with holdfast.open_state_store(url) as store:
         async with holdfast.Session.open(store, agent_id="research-bot", session_id="ses_1") as one:
             one.status = "running"
@@ -103,19 +103,19 @@ async def filled(url: str) -> World:
                 store, agent_id=agent, session_id="ses_shared"
             ) as other:
                 other.add_message("user", f"hello {agent}")
-    return World(first.snapshot_id, second.snapshot_id)
+    return Sample(first.snapshot_id, second.snapshot_id)
 
 
 @pytest.fixture(scope="session")
 def original(tmp_path_factory):
     folder = tmp_path_factory.mktemp("original")
-    world = asyncio.run(filled(f"sqlite:///{folder}/state.db"))
-    return folder, world
+    sample = asyncio.run(fill_store(f"sqlite:///{folder}/state.db"))
+    return folder, sample
 
 
 @pytest.fixture
-def world(original, tmp_path, monkeypatch):
-    """A copy of the store, which is the one of ``HOLDFAST_STORE``."""
+def sample(original, tmp_path, monkeypatch):
+    """Copy the sample store and set ``HOLDFAST_STORE`` to it."""
     folder, found = original
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     monkeypatch.setenv("HOLDFAST_STORE", STORE)
@@ -123,19 +123,19 @@ def world(original, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def document(run, world, tmp_path):
-    """The session as a file."""
+def document(run, sample, tmp_path):
+    """Export the session to a file."""
     assert run("state", "export", "research-bot", "-o", "incident.json").code == 0
     return tmp_path / "incident.json"
 
 
 @pytest.fixture
 def entries(tmp_path):
-    """All that a store holds, by key."""
+    """Return a function that reads all entries of a store."""
 
-    async def all_of(url: str) -> dict[str, bytes]:
+    async def read_all(url: str) -> dict[str, bytes]:
         async with holdfast.open_state_store(url) as store:
             keys = [key async for key in store.list("")]
             return {key: entry.value for key, entry in (await store.get_many(keys)).items()}
 
-    return lambda url=STORE: asyncio.run(all_of(url))
+    return lambda url=STORE: asyncio.run(read_all(url))

@@ -19,7 +19,7 @@ ok bob/ses_shared: 2 events, 0 snapshots
 """
 
 
-async def changed(url: str, part: str, *, remove: bool) -> None:
+async def change_first_entry(url: str, part: str, *, remove: bool) -> None:
     """Remove or damage the first entry of the session that has a part in its key."""
     async with holdfast.open_state_store(url) as store:
         keys = [key async for key in store.list("sessions/ses_1/") if part in key]
@@ -31,7 +31,7 @@ async def changed(url: str, part: str, *, remove: bool) -> None:
 
 
 @pytest.mark.parametrize("place", ["kept", "sqlite:///kept.db", "file:kept"])
-def test_a_backup_is_written_verified_and_copied_back(run, world, entries, place, tmp_path):
+def test_backup_round_trips_all_entries(run, sample, entries, place, tmp_path):
     ran = run("backup", place)
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith("3 sessions, ")
@@ -43,7 +43,7 @@ def test_a_backup_is_written_verified_and_copied_back(run, world, entries, place
     assert entries("sqlite:///again.db") == entries()
 
 
-def test_only_what_is_new_is_written(run, world):
+def test_second_backup_writes_only_new_entries(run, sample):
     run("backup", "kept")
     assert run("backup", "kept").out == "3 sessions, 0 new entries, 0 bytes\n"
     assert run("state", "fork", "ses_1", "ses_2").code == 0
@@ -57,9 +57,9 @@ def test_only_what_is_new_is_written(run, world):
 
 @pytest.mark.parametrize("remove", [True, False], ids=["removed", "damaged"])
 @pytest.mark.parametrize("part", ["/log/", "/snapshots/"])
-def test_a_removed_and_a_damaged_entry_are_found(run, world, part, remove):
+def test_verify_reports_missing_and_damaged_entries(run, sample, part, remove):
     run("backup", "sqlite:///kept.db")
-    asyncio.run(changed("sqlite:///kept.db", part, remove=remove))
+    asyncio.run(change_first_entry("sqlite:///kept.db", part, remove=remove))
     ran = run("backup", "sqlite:///kept.db", "--verify")
     assert ran.code == 1
     assert ran.out == "".join(WHOLE.splitlines(keepends=True)[1:3])
@@ -69,7 +69,7 @@ def test_a_removed_and_a_damaged_entry_are_found(run, world, part, remove):
     assert "ann/" not in ran.err
 
 
-def test_a_session_with_many_problems_is_summarized(run, world):
+def test_verify_summarizes_many_problems(run, sample):
     run("backup", "kept", "--store", "sqlite:///state.db")
     assert run("state", "fork", "ses_1", "ses_2").code == 0
     for number in range(8):
@@ -80,7 +80,7 @@ def test_a_session_with_many_problems_is_summarized(run, world):
     lines = ran.err.splitlines()
     assert lines[0].startswith("damaged research-bot/ses_2: ")
     assert len([line for line in lines if line.startswith("   sessions/")]) == 5
-    assert " more; --format json has all" in ran.err
+    assert " more; see --format json" in ran.err
     found = json.loads(run("backup", "kept", "--verify", "--format", "json").out)
     assert found["ok"] is False
     (bad,) = [each for each in found["sessions"] if not each["ok"]]
@@ -89,28 +89,30 @@ def test_a_session_with_many_problems_is_summarized(run, world):
 
 
 @pytest.mark.parametrize("folder", ["kept", "./kept/", "file:kept"])
-def test_a_backup_of_a_store_onto_itself_is_refused(run, world, folder):
+def test_backup_onto_itself_is_refused(run, sample, folder):
     assert run("backup", "kept").code == 0
-    run("backup", folder, "--store", "file:kept").failed("are the same store", "another target")
+    run("backup", folder, "--store", "file:kept").assert_failed(
+        "are the same store", "another target"
+    )
 
 
-def test_a_backup_or_a_store_that_is_not_there_is_an_error(run, world):
-    run("backup", "nowhere", "--verify").failed("there is no store", "nowhere")
+def test_missing_backup_or_store_is_an_error(run, sample):
+    run("backup", "nowhere", "--verify").assert_failed("no store", "nowhere")
     assert not Path("nowhere").exists()
-    run("backup", "kept", "--store", "sqlite:///nowhere.db").failed("there is no store")
+    run("backup", "kept", "--store", "sqlite:///nowhere.db").assert_failed("no store")
     assert not Path("kept").exists()
 
 
 @pytest.mark.parametrize("part", ["/log/", "/snapshots/"])
-def test_a_damaged_backup_is_mended_when_asked_to(run, world, entries, part):
+def test_repair_rewrites_damaged_entries(run, sample, entries, part):
     kept = "sqlite:///kept.db"
     run("backup", kept)
-    asyncio.run(changed(kept, part, remove=False))
+    asyncio.run(change_first_entry(kept, part, remove=False))
     ran = run("backup", kept, "--verify")
-    again = f"hint: holdfast backup --mend {kept} writes what is missing or damaged\n"
+    again = f"hint: holdfast backup --repair {kept} writes missing and damaged entries\n"
     assert ran.err.endswith(again)
     assert json.loads(run("backup", kept, "--verify", "--format", "json").out)["ok"] is False
-    ran = run("backup", kept, "--mend")
+    ran = run("backup", kept, "--repair")
     assert ran.code == 0
     assert ran.out.endswith(" bytes, 1 damaged entry repaired\n")
     assert entries(kept) == entries()
@@ -122,34 +124,32 @@ def test_a_damaged_backup_is_mended_when_asked_to(run, world, entries, part):
 
 
 @pytest.mark.parametrize("part", ["/log/", "/snapshots/"])
-def test_what_was_lost_in_a_backup_is_written_again_without_being_asked_to(
-    run, world, entries, part
-):
+def test_backup_rewrites_missing_entries_without_repair(run, sample, entries, part):
     run("backup", "sqlite:///kept.db")
-    asyncio.run(changed("sqlite:///kept.db", part, remove=True))
+    asyncio.run(change_first_entry("sqlite:///kept.db", part, remove=True))
     assert run("backup", "sqlite:///kept.db").code == 0
     assert entries("sqlite:///kept.db") == entries()
 
 
 @pytest.mark.parametrize("more", [(), ("--verify",)], ids=["write", "verify"])
 @pytest.mark.parametrize("folder", ["2026-11-15T12:30", "nightly:1/a b"])
-def test_a_folder_with_a_colon_in_its_name_is_told_how_to_be_named(run, world, folder, more):
+def test_folder_with_a_colon_gets_a_hint(run, sample, folder, more):
     ran = run("backup", folder, *more)
-    ran.failed("taken for the URL", shlex.quote(f"./{folder}"))
+    ran.assert_failed("unknown URL scheme", shlex.quote(f"./{folder}"))
     assert run("backup", f"./{folder}").code == 0
     assert run("backup", f"./{folder}", "--verify").out == WHOLE
     ran = run("backup", "ada:secret@host/db")
-    ran.failed("./FOLDER")
+    ran.assert_failed("./FOLDER")
     assert "secret" not in ran.err
-    run("backup", "what://x").failed("unknown scheme")
+    run("backup", "what://x").assert_failed("unknown scheme")
 
 
-def test_verifying_and_mending_at_once_is_wrong_usage(run, world):
-    run("backup", "kept", "--verify", "--mend").misused("--mend")
+def test_verify_and_repair_cannot_be_combined(run, sample):
+    run("backup", "kept", "--verify", "--repair").assert_usage_error("--repair")
     assert not Path("kept").exists()
 
 
-def test_a_plain_backup_of_an_encrypted_store_is_warned_of(run, world, monkeypatch):
+def test_unencrypted_backup_of_an_encrypted_store_warns(run, sample, monkeypatch):
     from holdfast.stores.wrappers.encryption import new_key
 
     monkeypatch.setenv("KEYS", new_key())

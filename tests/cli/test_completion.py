@@ -1,4 +1,4 @@
-"""What a shell offers after a Tab, through the completion protocol of the program."""
+"""Shell completion, through the protocol that bash uses."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from support.async_tests import run_async
 LINE = "import holdfast.console_script as c; c.main([])"
 
 
-def question(line: str) -> dict[str, str]:
-    """The variables by which bash asks what follows a line."""
+def completion_variables(line: str) -> dict[str, str]:
+    """Return the variables that bash sets to complete a line."""
     return {
         "_HOLDFAST_COMPLETE": "complete_bash",
         "COMP_WORDS": line,
@@ -30,26 +30,26 @@ def question(line: str) -> dict[str, str]:
     }
 
 
-def offered_by_program(line: str, **environment: str) -> list[str]:
-    """What the program offers in a process of its own, as bash starts it."""
+def complete_in_process(line: str, **environment: str) -> list[str]:
+    """Complete a line in a new process, as bash does."""
     found = subprocess.run(
         [sys.executable, "-c", LINE],
         capture_output=True,
         check=False,
         text=True,
-        env={**os.environ, **question(line), **environment},
+        env={**os.environ, **completion_variables(line), **environment},
     )
     assert found.stderr == ""
     return found.stdout.split()
 
 
 @pytest.fixture
-def offered(run, monkeypatch):
-    """What is offered after a line, by the same protocol in this process."""
+def complete(run, monkeypatch):
+    """Complete a line in this process, by the same protocol."""
 
     def call(line: str) -> list[str]:
         with monkeypatch.context() as patch:
-            for name, value in question(line).items():
+            for name, value in completion_variables(line).items():
                 patch.setenv(name, value)
             ran = run()
         assert ran.err == ""
@@ -58,15 +58,19 @@ def offered(run, monkeypatch):
     return call
 
 
-def test_the_program_answers_a_shell(world):
-    assert offered_by_program("holdfast state list ") == ["ann", "bob", "research-bot"]
-    names = offered_by_program("holdfast state restore ses_1 ")
-    assert names[:3] == [world.second, world.first, "latest"]
+def test_program_answers_bash(sample):
+    assert complete_in_process("holdfast state list ") == ["ann", "bob", "research-bot"]
+    names = complete_in_process("holdfast state restore ses_1 ")
+    assert names[:3] == [sample.second, sample.first, "latest"]
 
 
 @pytest.mark.parametrize(
     ("line", "names"),
     [
+        ("holdfast st", ["state"]),
+        ("holdfast state ex", ["export"]),
+        ("holdfast state list --format ", ["table", "json"]),
+        ("holdfast copy --re", ["--repair"]),
         ("holdfast state list ", ["ann", "bob", "research-bot"]),
         ("holdfast state list res", ["research-bot"]),
         ("holdfast state list --session ses_s", ["ses_shared"]),
@@ -85,8 +89,8 @@ def test_the_program_answers_a_shell(world):
         ("holdfast copy sqlite:///state.db file:x --agent b", ["bob"]),
     ],
 )
-def test_agents_and_sessions_are_offered(offered, world, line, names):
-    assert offered(line) == names
+def test_complete_commands_options_agents_and_sessions(complete, sample, line, names):
+    assert complete(line) == names
 
 
 @pytest.mark.parametrize(
@@ -99,42 +103,42 @@ def test_agents_and_sessions_are_offered(offered, world, line, names):
         "holdfast state delete ses_1 --snapshot ",
     ],
 )
-def test_snapshots_are_offered_newest_first_with_latest_and_tags(offered, world, line):
-    assert offered(line)[:3] == [world.second, world.first, "latest"]
+def test_complete_snapshots_newest_first_then_latest_and_tags(complete, sample, line):
+    assert complete(line)[:3] == [sample.second, sample.first, "latest"]
 
 
-def test_snapshots_and_tags_that_start_with_what_was_typed_are_offered(offered, world):
+def test_complete_snapshots_and_tags_by_prefix(complete, sample):
     line = "holdfast state restore ses_1 "
-    assert offered(line + world.second[:-1])[0] == world.second
-    assert offered(line + "la") == ["latest"]
-    assert offered(line + "tag:t") == ["tag:turn=2", "tag:turn=1"]
+    assert complete(line + sample.second[:-1])[0] == sample.second
+    assert complete(line + "la") == ["latest"]
+    assert complete(line + "tag:t") == ["tag:turn=2", "tag:turn=1"]
 
 
-def test_snapshots_are_offered_after_an_at_sign(offered, world):
-    names = offered("holdfast state show ses_1@")
-    assert names[:3] == [f"ses_1@{each}" for each in (world.second, world.first, "latest")]
-    assert offered("holdfast state diff ses_1@lat") == ["ses_1@latest"]
+def test_complete_snapshots_after_an_at_sign(complete, sample):
+    names = complete("holdfast state show ses_1@")
+    assert names[:3] == [f"ses_1@{each}" for each in (sample.second, sample.first, "latest")]
+    assert complete("holdfast state diff ses_1@lat") == ["ses_1@latest"]
 
 
-def test_the_store_of_the_line_is_asked(offered, run, world):
+def test_completion_uses_the_store_option(complete, run, sample):
     assert run("copy", "sqlite:///state.db", "file:other", "--agent", "ann").code == 0
-    assert offered("holdfast state list --store file:other ") == ["ann"]
+    assert complete("holdfast state list --store file:other ") == ["ann"]
 
 
 @pytest.mark.parametrize(
     "url", ["sqlite:///nowhere.db", "rubbish", "what://x", "redis://localhost:1/0", "file:/proc/x"]
 )
-def test_without_a_store_nothing_is_offered_printed_or_made(offered, tmp_path, monkeypatch, url):
+def test_completion_without_a_store_is_silent(complete, tmp_path, monkeypatch, url):
     monkeypatch.setenv("HOLDFAST_STORE", url)
-    assert offered("holdfast state list ") == []
+    assert complete("holdfast state list ") == []
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_store_that_does_not_answer_is_given_up_soon():
+def test_completion_times_out():
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"redis://127.0.0.1:{server.getsockname()[1]}/0"
         started = time.monotonic()
-        assert offered_by_program("holdfast state list ", HOLDFAST_STORE=url) == []
+        assert complete_in_process("holdfast state list ", HOLDFAST_STORE=url) == []
         assert time.monotonic() - started < 40
 
 
@@ -142,7 +146,7 @@ NAMES = st.text(st.sampled_from("ab-._~0Z9% @ü"), min_size=1, max_size=4)
 
 
 @given(st.sets(NAMES, min_size=1, max_size=8), NAMES | st.just(""))
-def test_all_names_that_start_with_what_was_typed_are_found(names, prefix):
+def test_find_agents_returns_all_with_the_prefix(names, prefix):
     async def work():
         store = MemoryStateStore()
         for name in names:
@@ -155,7 +159,7 @@ def test_all_names_that_start_with_what_was_typed_are_found(names, prefix):
     run_async(work())
 
 
-def test_a_name_behind_many_others_is_found():
+def test_find_ids_looks_beyond_the_first_page():
     async def work():
         store = MemoryStateStore()
         for number in range(MAX_CANDIDATES + 20):

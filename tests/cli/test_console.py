@@ -1,4 +1,4 @@
-"""How errors end a command, and how it asks."""
+"""Errors, hints, prompts and output."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from holdfast.cli.console import (
     print_line,
     restore_sigint,
 )
+from holdfast.documents.errors import ModifiedDocumentError
 from holdfast.extras import MissingExtraError
 from holdfast.stores.urls import StoreURLError
 
 
 @pytest.fixture
-def failing(run, world, monkeypatch):
-    """A command in which something goes wrong."""
+def run_failing(run, sample, monkeypatch):
+    """Run a command that raises an error."""
 
     def call(error: BaseException):
         async def load(*_, **__):
@@ -43,47 +44,49 @@ def failing(run, world, monkeypatch):
 @pytest.mark.parametrize(
     ("error", "hint"),
     [
-        (OSError(28, "No space left on device"), "see whether the place exists"),
-        (PermissionError(13, "Permission denied", "/x"), "see whether the place exists"),
+        (OSError(28, "No space left on device"), "check that the path exists"),
+        (PermissionError(13, "Permission denied", "/x"), "check that the path exists"),
         (ValueError("[red]two\nlines[/]"), "--help"),
         (TypeError("what"), "--help"),
-        (RuntimeError("odd"), "this should not happen (RuntimeError)"),
-        (KeyError("x"), "this should not happen (KeyError)"),
+        (RuntimeError("odd"), "unexpected RuntimeError"),
+        (KeyError("x"), "unexpected KeyError"),
         (RecursionError(), "RecursionError"),
         (MemoryError(), "MemoryError"),
-        (ConnectionResetError(), "see whether"),
+        (ConnectionResetError(), "check that"),
         (holdfast.HoldfastError("plain"), "--help"),
         (holdfast.NotFoundError("none"), "state list"),
         (holdfast.ConflictError("two"), "another writer"),
         (holdfast.UnsupportedValueError("type"), "register_type"),
-        (holdfast.InvalidDocumentError("bad"), "get another copy, or see"),
-        (holdfast.InvalidDocumentError("bad: see allow_modified"), "--allow-modified"),
+        (holdfast.InvalidDocumentError("bad"), "get another copy, or fix"),
+        (ModifiedDocumentError("bad"), "--allow-modified"),
         (holdfast.IntegrityError("bad"), "state verify"),
         (holdfast.StateStoreError("down"), "doctor"),
         (StoreURLError("no", suggestion="sqlite:///s.db"), "did you mean sqlite:///s.db?"),
-        (StoreURLError("no"), "a store is named by a URL"),
+        (StoreURLError("no"), "use a URL such as"),
         (MissingExtraError("redis"), "pip install 'holdfast[redis]'"),
-        (BrokenPipeError(32, "Broken pipe"), "see whether the place exists"),
+        (BrokenPipeError(32, "Broken pipe"), "check that the path exists"),
     ],
     ids=lambda each: type(each).__name__ if isinstance(each, BaseException) else None,
 )
-def test_every_error_is_one_line_and_a_hint(failing, error, hint):
-    failing(error).failed(hint)
+def test_error_is_one_line_and_a_hint(run_failing, error, hint):
+    run_failing(error).assert_failed(hint)
 
 
-def test_markup_in_an_error_is_shown_as_it_is(failing):
-    assert failing(ValueError("[red]x[/] \x1b[2J")).err.startswith("error: [red]x[/] \\x1b[2J\n")
+def test_error_shows_markup_literally(run_failing):
+    assert run_failing(ValueError("[red]x[/] \x1b[2J")).err.startswith(
+        "error: [red]x[/] \\x1b[2J\n"
+    )
 
 
-def test_an_interrupted_command_says_so(failing):
-    ran = failing(KeyboardInterrupt())
+def test_interrupted_command_exits_with_130(run_failing):
+    ran = run_failing(KeyboardInterrupt())
     assert (ran.code, ran.err) == (130, "interrupted\n")
 
 
-def test_the_place_of_an_error_is_shown_where_that_is_asked_for(failing, monkeypatch):
+def test_traceback_variable_raises_the_error(run_failing, monkeypatch):
     monkeypatch.setenv("HOLDFAST_TRACEBACK", "1")
     with pytest.raises(RuntimeError, match="odd"):
-        failing(RuntimeError("odd"))
+        run_failing(RuntimeError("odd"))
 
 
 @pytest.mark.parametrize(
@@ -98,19 +101,19 @@ def test_the_place_of_an_error_is_shown_where_that_is_asked_for(failing, monkeyp
         ("/var/lib/agents", "file:///var/lib/agents"),
     ],
 )
-def test_a_path_in_the_place_of_a_url_gets_the_url_as_a_hint(run, monkeypatch, given, meant):
-    run("state", "list", "--store", given).failed(f"hint: did you mean {meant}?")
+def test_path_instead_of_a_url_gets_a_suggestion(run, monkeypatch, given, meant):
+    run("state", "list", "--store", given).assert_failed(f"hint: did you mean {meant}?")
     monkeypatch.setenv("HOLDFAST_STORE", given)
-    run("state", "list").failed(f"hint: did you mean {meant}?")
+    run("state", "list").assert_failed(f"hint: did you mean {meant}?")
 
 
-def test_what_may_be_a_password_is_not_repeated_in_a_hint(run):
+def test_hint_does_not_repeat_a_possible_password(run):
     ran = run("state", "list", "--store", "hunter2")
-    ran.failed("a store is named by a URL")
+    ran.assert_failed("use a URL such as")
     assert "hunter2" not in ran.err
 
 
-def test_a_number_agrees_with_its_noun():
+def test_format_count_uses_singular_and_plural():
     assert [format_count(number, "session") for number in (0, 1, 2)] == [
         "0 sessions",
         "1 session",
@@ -122,29 +125,29 @@ def test_a_number_agrees_with_its_noun():
     ]
 
 
-def test_control_codes_are_spelled_out_and_writing_is_not():
+def test_escape_control_codes_keeps_readable_text():
     assert escape_control_codes("a\x1b[2J\r\n\x9b\u202e\ud800") == r"a\x1b[2J\r\n\x9b\u202e\ud800"
     assert escape_control_codes("Grüße, 東京 👩‍💻 [b]") == "Grüße, 東京 👩‍💻 [b]"
 
 
-def test_a_line_is_never_wrapped(capsys, monkeypatch):
+def test_print_line_does_not_wrap(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
     print_line("word " * 40 + "end")
     assert capsys.readouterr().out == "word " * 40 + "end\n"
 
 
-def test_json_is_utf_8_whatever_the_terminal_has(monkeypatch):
+def test_json_is_utf_8_on_any_terminal(monkeypatch):
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, "ascii"))
     print_json({"ü": "\udcff"})
     assert json.loads(written.getvalue().decode()) == {"ü": "\udcff"}
 
 
-def test_ctrl_c_ends_a_question_at_once(monkeypatch):
+def test_ctrl_c_interrupts_confirm_at_once(monkeypatch):
     def typed(_, **options):
         os.kill(os.getpid(), signal.SIGINT)
         threading.Event().wait(5)
-        raise AssertionError("the question went on")
+        raise AssertionError("the prompt was not interrupted")
 
     class Terminal(io.StringIO):
         def isatty(self):
@@ -163,7 +166,7 @@ def test_ctrl_c_ends_a_question_at_once(monkeypatch):
         signal.signal(signal.SIGINT, before)
 
 
-def test_ctrl_c_at_a_question_is_told_as_anywhere_else(run, world, entries, monkeypatch):
+def test_ctrl_c_at_a_prompt_changes_nothing(run, sample, entries, monkeypatch):
     def interrupted(_):
         raise KeyboardInterrupt
 
@@ -172,18 +175,18 @@ def test_ctrl_c_at_a_question_is_told_as_anywhere_else(run, world, entries, monk
     before = entries()
     ran = run("state", "delete", "ses_1", typed="y")
     assert ran.code == 130
-    assert ran.err.endswith(" for good? [y/N]:\ninterrupted\n")
+    assert ran.err.endswith(" permanently? [y/N]:\ninterrupted\n")
     assert entries() == before
 
 
-def test_without_a_standard_output_json_is_one_clear_error(run, world, monkeypatch):
+def test_closed_stdout_is_an_error(run, sample, monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
-    run("state", "list", "--format", "json").failed("the standard output is closed")
-    run("state", "export", "research-bot", "-o", "-").failed("the standard output is closed")
+    run("state", "list", "--format", "json").assert_failed("stdout is closed")
+    run("state", "export", "research-bot", "-o", "-").assert_failed("stdout is closed")
     assert run("state", "list").code == 0
 
 
-def test_control_codes_in_json_are_spelled_out_and_it_says_the_same(capsysbinary):
+def test_json_escapes_control_codes(capsysbinary):
     odd = "a\x1b\x7f\x9b2J\u202e\u2028\ud800 Grüße, 👩‍💻"
     print_json({odd: [odd]})
     text = capsysbinary.readouterr().out.decode()
@@ -192,13 +195,13 @@ def test_control_codes_in_json_are_spelled_out_and_it_says_the_same(capsysbinary
     assert "Grüße, 👩‍💻" in text
 
 
-def test_a_store_elsewhere_is_opened_without_a_look_at_this_machine():
+def test_remote_store_is_opened_without_checking_a_path():
     store = references.open_existing_store("redis://localhost:1/0")
     assert "redis" in repr(store)
 
 
 class Unbuffered(io.RawIOBase):
-    """Takes a little at a time, as a pipe may."""
+    """Writes a few bytes per call, as a pipe may."""
 
     def __init__(self):
         super().__init__()
@@ -212,14 +215,14 @@ class Unbuffered(io.RawIOBase):
         return len(data[:7])
 
 
-def test_all_of_the_json_is_written_where_there_is_no_buffer(monkeypatch):
+def test_json_is_written_completely_to_an_unbuffered_stdout(monkeypatch):
     raw = Unbuffered()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, "utf-8", write_through=True))
     print_json(list(range(100)))
     assert json.loads(raw.taken) == list(range(100))
 
 
-def test_without_a_standard_input_nobody_can_be_asked(run, world, monkeypatch, capsys):
+def test_confirm_fails_without_stdin(run, sample, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(typer.Exit) as ended:
         confirm("Really?", yes=False)

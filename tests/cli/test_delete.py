@@ -7,7 +7,7 @@ import json
 from holdfast.ids import new_id
 
 
-def test_a_session_is_deleted_with_every_agents_part(run, world, entries):
+def test_delete_session_of_all_agents(run, sample, entries):
     ran = run("state", "delete", "ses_shared", "--yes")
     assert (ran.code, ran.out, ran.err) == (
         0,
@@ -18,41 +18,43 @@ def test_a_session_is_deleted_with_every_agents_part(run, world, entries):
     assert run("state", "show", "ses_1").code == 0
 
 
-def test_one_snapshot_is_deleted(run, world):
-    ran = run("state", "delete", "ses_1", "--snapshot", world.first, "-y")
-    assert ran.out == f"deleted snapshot {world.first} of ses_1\n"
-    assert world.first not in run("state", "list", "--session", "ses_1", "--format", "json").out
-    assert world.second in run("state", "list", "--session", "ses_1", "--format", "json").out
+def test_delete_one_snapshot(run, sample):
+    ran = run("state", "delete", "ses_1", "--snapshot", sample.first, "-y")
+    assert ran.out == f"deleted snapshot {sample.first} of ses_1\n"
+    assert sample.first not in run("state", "list", "--session", "ses_1", "--format", "json").out
+    assert sample.second in run("state", "list", "--session", "ses_1", "--format", "json").out
 
 
-def test_a_person_is_asked(run, world, entries):
+def test_delete_asks_for_confirmation(run, sample, entries):
     before = entries()
     ran = run("state", "delete", "ses_shared", typed="n\n")
     assert ran.code == 1
-    assert ran.err.startswith("Delete session ses_shared of ann, bob with 0 snapshots for good? [y")
+    assert ran.err.startswith(
+        "Delete session ses_shared of ann, bob with 0 snapshots permanently? [y"
+    )
     assert ran.err.endswith("nothing was changed\n")
-    ran = run("state", "delete", "ses_1", "--snapshot", world.first, typed="\n")
+    ran = run("state", "delete", "ses_1", "--snapshot", sample.first, typed="\n")
     assert ran.code == 1
     assert entries() == before
     assert run("state", "delete", "ses_shared", typed="y\n").code == 0
 
 
-def test_without_a_terminal_nobody_can_be_asked(run, world, entries):
+def test_delete_without_a_terminal_needs_yes(run, sample, entries):
     before = entries()
-    run("state", "delete", "ses_1").failed("stdin is not a terminal; pass --yes to confirm")
+    run("state", "delete", "ses_1").assert_failed("stdin is not a terminal; pass --yes to confirm")
     assert entries() == before
 
 
-def test_a_dry_run_deletes_nothing(run, world, entries):
+def test_dry_run_deletes_nothing(run, sample, entries):
     before = entries()
     ran = run("state", "delete", "ses_1", "--dry-run")
     assert ran.out == "would delete session ses_1 of research-bot with 2 snapshots\n"
     ran = run("state", "delete", "ses_1", "--snapshot", "tag:turn=1", "--dry-run")
-    assert ran.out == f"would delete snapshot {world.first} of ses_1\n"
+    assert ran.out == f"would delete snapshot {sample.first} of ses_1\n"
     assert entries() == before
 
 
-def test_json_says_what_was_deleted(run, world):
+def test_delete_json(run, sample):
     def deleted(*words: str) -> dict:
         ran = run("state", "delete", *words, "--format", "json")
         assert (ran.code, ran.err) == (0, "")
@@ -68,23 +70,25 @@ def test_json_says_what_was_deleted(run, world):
     }
     assert deleted("ses_shared", "--yes") == {**planned, "deleted": True, "dry_run": False}
     done = deleted("ses_1", "--snapshot", "latest", "--yes")
-    assert (done["snapshot_id"], done["deleted"]) == (world.second, True)
+    assert (done["snapshot_id"], done["deleted"]) == (sample.second, True)
 
 
-def test_the_number_of_an_event_is_no_snapshot_to_delete(run, world, entries):
+def test_event_number_is_not_a_snapshot(run, sample, entries):
     before = entries()
-    run("state", "delete", "ses_1", "--snapshot", "5", "--yes").failed("has no snapshot '5'")
+    run("state", "delete", "ses_1", "--snapshot", "5", "--yes").assert_failed("has no snapshot '5'")
     assert entries() == before
 
 
-def test_one_agents_part_cannot_be_deleted_alone(run, world, entries):
+def test_agent_option_needs_a_snapshot(run, sample, entries):
     before = entries()
-    run("state", "delete", "ses_shared", "--agent", "ann", "--yes").misused("every agent's part")
+    run("state", "delete", "ses_shared", "--agent", "ann", "--yes").assert_usage_error(
+        "for all its agents"
+    )
     assert entries() == before
 
 
-def test_what_is_not_there_is_an_error_before_anybody_is_asked(run, world):
-    run("state", "delete", "ses_9").failed("there is no session 'ses_9'", "ses_1")
-    run("state", "delete", "ses_1", "--snapshot", new_id()).failed("has no snapshot")
+def test_missing_session_or_snapshot_fails_before_the_prompt(run, sample):
+    run("state", "delete", "ses_9").assert_failed("no session 'ses_9'", "ses_1")
+    run("state", "delete", "ses_1", "--snapshot", new_id()).assert_failed("has no snapshot")
     ran = run("state", "delete", "ses_shared", "--agent", "ann", "--snapshot", new_id())
-    ran.failed("has no snapshot")
+    ran.assert_failed("has no snapshot")

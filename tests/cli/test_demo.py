@@ -19,7 +19,7 @@ from holdfast.server import run as run_module
 EXAMPLE = Path(__file__).parents[2] / "examples" / "demo.py"
 
 
-def test_the_story_is_told_and_what_it_made_is_there(run, tmp_path, monkeypatch):
+def test_demo_prints_its_steps_and_leaves_its_files(run, tmp_path, monkeypatch):
     monkeypatch.setenv("HOLDFAST_STORE", "nonsense://")
     ran = run("demo", "--folder", "play")
     assert ran.code == 0, ran.err
@@ -27,10 +27,10 @@ def test_the_story_is_told_and_what_it_made_is_there(run, tmp_path, monkeypatch)
         "holdfast state list --session ses_ports",
         "report-b-2019.pdf",
         "source_environment  production",
-        "ses_ports is as it was at",
+        "restored ses_ports to ",
         "ses_what_if: 2 messages",
-        "would become a new session",
-        "became a new session",
+        "into new session",
+        "into new session",
         "source_environment  staging",
         "tool.called",
         f"cd {tmp_path / 'play'}",
@@ -44,7 +44,7 @@ def test_the_story_is_told_and_what_it_made_is_there(run, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("program", ["/usr/bin/holdfast", None])
-def test_what_to_try_next_works(run, tmp_path, monkeypatch, program):
+def test_suggested_commands_work(run, tmp_path, monkeypatch, program):
     monkeypatch.setattr(shutil, "which", lambda _: program)
     told = run("demo", "--folder", "play").out.split("Try next")[1].splitlines()[2:]
     start = "  holdfast " if program else f"  {sys.executable} -m holdfast "
@@ -58,7 +58,7 @@ def test_what_to_try_next_works(run, tmp_path, monkeypatch, program):
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-def test_at_a_terminal_the_viewer_is_offered(run, monkeypatch, wanted):
+def test_demo_offers_the_viewer_on_a_terminal(run, monkeypatch, wanted):
     served = []
     monkeypatch.setattr(demo, "is_terminal", lambda: True)
     monkeypatch.setattr(demo.typer, "confirm", lambda _, **__: wanted)
@@ -68,7 +68,7 @@ def test_at_a_terminal_the_viewer_is_offered(run, monkeypatch, wanted):
     assert all("state.db" in each for each in served)
 
 
-def test_ctrl_c_at_the_offer_ends_it_as_interrupted(run, monkeypatch):
+def test_ctrl_c_at_the_offer_exits_with_130(run, monkeypatch):
     def interrupted(_):
         raise KeyboardInterrupt
 
@@ -79,19 +79,19 @@ def test_ctrl_c_at_the_offer_ends_it_as_interrupted(run, monkeypatch):
     assert (ran.code, ran.err) == (130, "Open the viewer on them now? [y/N]:\ninterrupted\n")
 
 
-def test_ctrl_c_in_a_step_ends_it_as_interrupted(run, monkeypatch):
+def test_ctrl_c_in_a_step_exits_with_130(run, monkeypatch):
     async def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(show, "load_documents", interrupted)
     monkeypatch.setattr(
-        demo, "tell", lambda context, _: demo.run_command(context, "state", "show", "x")
+        demo, "play_demo", lambda context, _: demo.run_command(context, "state", "show", "x")
     )
     ran = run("demo", "--folder", "play")
     assert (ran.code, ran.err) == (130, "interrupted\n")
 
 
-def test_a_terminal_sees_colours(run, monkeypatch):
+def test_demo_is_coloured_on_a_terminal(run, monkeypatch):
     from rich.color import ColorSystem
 
     monkeypatch.setattr(out, "_force_terminal", True)
@@ -100,20 +100,20 @@ def test_a_terminal_sees_colours(run, monkeypatch):
     assert "\x1b[32m$ holdfast state show incident.json\x1b[0m" in ran.out
 
 
-def test_without_a_folder_it_plays_in_a_new_one(run, tmp_path, monkeypatch):
+def test_demo_without_a_folder_uses_a_temporary_one(run, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert run("demo").code == 0
     assert len(list(tmp_path.glob("holdfast-demo-*/incident.json"))) == 1
 
 
-def test_a_folder_that_is_used_is_refused(run, tmp_path):
+def test_non_empty_folder_is_refused(run, tmp_path):
     (tmp_path / "file").write_text("")
-    run("demo", "--folder", ".").failed("is not empty")
-    run("demo", "--folder", "file").failed("file")
-    run("demo", "--folder", "file/below").failed("file")
+    run("demo", "--folder", ".").assert_failed("is not empty")
+    run("demo", "--folder", "file").assert_failed("file")
+    run("demo", "--folder", "file/below").assert_failed("file")
 
 
-def test_a_step_that_fails_ends_it(run, monkeypatch):
+def test_failing_step_ends_the_demo(run, monkeypatch):
     monkeypatch.setattr(demo, "FORK", demo.SESSION)
     ran = run("demo", "--folder", "play")
     assert ran.code == 1
@@ -121,7 +121,7 @@ def test_a_step_that_fails_ends_it(run, monkeypatch):
     assert "Try next" not in ran.out
 
 
-def test_the_example_plays_in_a_new_folder(tmp_path):
+def test_example_script_runs(tmp_path):
     done = subprocess.run(
         [sys.executable, str(EXAMPLE)],
         capture_output=True,

@@ -10,8 +10,8 @@ from rich.cells import cell_len
 from holdfast.cli.diff import shorten_value
 
 
-def test_entries_and_the_fields_inside_them_are_shown(run, world):
-    ran = run("state", "diff", world.first, world.second)
+def test_diff_shows_entries_and_fields(run, sample):
+    ran = run("state", "diff", sample.first, sample.second)
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.splitlines() == [
         "2 added, 1 removed, 1 changed",
@@ -27,35 +27,35 @@ def test_entries_and_the_fields_inside_them_are_shown(run, world):
     ]
 
 
-def test_the_other_way_round_shows_what_comes_back(run, world):
-    ran = run("state", "diff", f"ses_1@{world.second}", world.first)
+def test_diff_backwards_shows_what_returns(run, sample):
+    ran = run("state", "diff", f"ses_1@{sample.second}", sample.first)
     assert '    + /-: "compare"' in ran.out
 
 
-def test_json_is_a_patch(run, world, document):
-    ran = run("state", "diff", world.first, "incident.json", "--format", "json")
+def test_diff_json_is_a_patch(run, sample, document):
+    ran = run("state", "diff", sample.first, "incident.json", "--format", "json")
     found = json.loads(ran.out)
     assert {"op": "remove", "path": "/state/values/old"} in found
     assert {"op": "replace", "path": "/state/values/plan/0", "value": "answer"} in found
     assert json.loads(run("state", "diff", "ses_1", "ses_1", "--format", "json").out) == []
 
 
-def test_equal_moments_have_no_difference(run, document):
+def test_equal_states_have_no_difference(run, document):
     assert run("state", "diff", "ses_1", "incident.json").out == "no difference\n"
 
 
-def test_two_files_need_no_store(run, document, monkeypatch):
+def test_diff_of_two_files_needs_no_store(run, document, monkeypatch):
     monkeypatch.setenv("HOLDFAST_STORE", "nonsense://")
     assert run("state", "diff", "incident.json", "incident.json").out == "no difference\n"
 
 
-def test_agents_of_a_shared_session_are_told_apart(run, world):
+def test_diff_of_a_shared_session_needs_an_agent(run, sample):
     ran = run("state", "diff", "ses_1", "ses_shared", "--agent", "ann")
-    ran.failed("no session 'ses_1' of the agent ann")
+    ran.assert_failed("no session 'ses_1' of agent ann")
     assert run("state", "diff", "ses_shared", "ses_shared", "--agent", "ann").code == 0
 
 
-def test_names_with_slashes_are_found_inside_values(run, document):
+def test_diff_escapes_slashes_in_keys(run, document):
     tree = json.loads(document.read_bytes())
     del tree["digest"]
     for number in (1, 2):
@@ -71,20 +71,20 @@ def test_names_with_slashes_are_found_inside_values(run, document):
     ]
 
 
-def test_long_values_are_cut_and_their_length_is_said():
+def test_shorten_value_says_the_full_length():
     assert shorten_value("x" * 500) == '"' + "x" * 199 + "… (502 characters)"
 
 
-def test_one_name_alone_is_wrong_usage(run, world):
-    run("state", "diff", "ses_1").misused("AFTER")
+def test_diff_needs_two_states(run, sample):
+    run("state", "diff", "ses_1").assert_usage_error("AFTER")
 
 
 TALE = "One sentence here. " * 12
 
 
 @pytest.fixture
-def texts(run, document):
-    """Two files whose texts and lists differ."""
+def text_documents(run, document):
+    """Write two documents whose texts and lists differ."""
     tree = json.loads(document.read_bytes())
     del tree["digest"]
     for number, notes, tale in (
@@ -102,7 +102,7 @@ def texts(run, document):
         (document.parent / f"{number}.json").write_text(json.dumps(changed))
 
 
-def test_texts_are_compared_line_by_line_and_long_lines_by_their_sentences(run, texts):
+def test_texts_are_compared_by_line_and_sentence(run, text_documents):
     lines = run("state", "diff", "1.json", "2.json").out.splitlines()
     start = lines.index("~ state/notes")
     assert lines[start : start + 10] == [
@@ -129,14 +129,14 @@ def test_texts_are_compared_line_by_line_and_long_lines_by_their_sentences(run, 
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
-def test_a_difference_fits_the_terminal(run, texts, document, monkeypatch, width):
+def test_diff_fits_the_terminal(run, text_documents, document, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", str(width))
     for arguments in ([], ["--full"], ["--stat"]):
         ran = run("state", "diff", "1.json", "2.json", *arguments)
         assert max(map(cell_len, ran.out.splitlines())) <= width, ran.out
 
 
-def test_long_values_are_folded_unless_all_of_them_is_asked_for(run, texts):
+def test_long_values_are_folded_without_full(run, text_documents):
     folded = run("state", "diff", "incident.json", "2.json").out
     assert "more lines" in folded
     full = run("state", "diff", "incident.json", "2.json", "--full").out
@@ -145,7 +145,7 @@ def test_long_values_are_folded_unless_all_of_them_is_asked_for(run, texts):
     assert len(folded.splitlines()) < len(full.splitlines())
 
 
-def test_a_statistic_names_entries_without_values(run, texts):
+def test_stat_shows_entries_without_values(run, text_documents):
     assert run("state", "diff", "1.json", "2.json", "--stat").out.splitlines() == [
         "1 added, 0 removed, 4 changed",
         "~ messages/000000000000  1 field",
@@ -179,7 +179,7 @@ def test_a_statistic_names_entries_without_values(run, texts):
         (["status"], []),
     ],
 )
-def test_only_what_the_paths_lead_to_is_shown(run, texts, paths, entries):
+def test_only_limits_the_diff_to_paths(run, text_documents, paths, entries):
     options = [word for path in paths for word in ("--only", path)]
     ran = run("state", "diff", "1.json", "2.json", *options)
     first, *rest = ran.out.splitlines()
@@ -189,5 +189,7 @@ def test_only_what_the_paths_lead_to_is_shown(run, texts, paths, entries):
     assert bool(patch) == bool(entries)
 
 
-def test_a_path_that_leads_nowhere_is_wrong_usage(run, texts):
-    run("state", "diff", "1.json", "2.json", "--only", "plan").misused("--only", "values.plan")
+def test_invalid_path_is_wrong_usage(run, text_documents):
+    run("state", "diff", "1.json", "2.json", "--only", "plan").assert_usage_error(
+        "--only", "values.plan"
+    )

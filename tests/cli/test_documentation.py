@@ -1,4 +1,4 @@
-"""Every command and option is in docs/cli.md, and what stands there exists."""
+"""docs/cli.md documents every command and option, and only those."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ EXAMPLES = [
 ]
 
 
-def section(name: str) -> str:
-    """What the page says of a command."""
+def find_section(name: str) -> str:
+    """Return the section of a command."""
     found = re.search(rf"^### holdfast {name}\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL)
     assert found, f"docs/cli.md has no section on holdfast {name}"
     return found[1]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_and_its_options_are_documented_with_an_example(name):
-    text = section(name)
+def test_command_and_its_options_are_documented(name):
+    text = find_section(name)
     for parameter in COMMANDS[name].params:
         if parameter.param_type_name == "option" and parameter.name != "help":
             for option in parameter.opts:
@@ -47,13 +47,13 @@ def test_a_command_and_its_options_are_documented_with_an_example(name):
     assert f"holdfast {name}" in "".join(re.findall(r"```shell\n(.*?)```", text, re.DOTALL))
 
 
-def test_the_options_of_the_program_are_documented():
+def test_global_options_are_documented():
     for option in ("--version", "--show-completion", "--install-completion", "--help"):
         assert f"`{option}`" in PAGE
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_an_example_is_understood(example):
+def test_example_parses(example):
     words = shlex.split(example)
     words = words[words.index("holdfast") + 1 :]
     name = next((name for name in COMMANDS if words[: len(name.split())] == name.split()), None)
@@ -63,7 +63,7 @@ def test_an_example_is_understood(example):
     COMMANDS[name].make_context(name, words[len(name.split()) :], resilient_parsing=False)
 
 
-def test_every_option_that_is_named_exists():
+def test_documented_options_exist():
     known = {
         option for command in COMMANDS.values() for each in command.params for option in each.opts
     }

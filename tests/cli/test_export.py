@@ -16,7 +16,7 @@ import holdfast
 from holdfast.cli import export
 
 
-def test_the_latest_session_of_an_agent_becomes_a_file(run, world, tmp_path):
+def test_export_the_latest_session_of_an_agent(run, sample, tmp_path):
     ran = run("state", "export", "research-bot", "--output", "x.json")
     assert (ran.code, ran.out) == (0, "")
     assert ran.err == "x.json: 2 messages, 10 events of research-bot/ses_1\n"
@@ -24,18 +24,16 @@ def test_the_latest_session_of_an_agent_becomes_a_file(run, world, tmp_path):
     assert (tree["agent_id"], tree["session_id"]) == ("research-bot", "ses_1")
 
 
-def test_an_environment_that_is_no_text_is_told_with_its_variable(
-    run, world, monkeypatch, tmp_path
-):
+def test_environment_that_is_not_text_is_an_error(run, sample, monkeypatch, tmp_path):
     monkeypatch.setenv("HOLDFAST_ENVIRONMENT", os.fsdecode(b"pr\xffod"))
     for output in ("x.json", "-"):
         ran = run("state", "export", "research-bot", "-o", output)
-        ran.failed("HOLDFAST_ENVIRONMENT", "not UTF-8")
+        ran.assert_failed("HOLDFAST_ENVIRONMENT", "not UTF-8")
         assert ran.out == ""
     assert not (tmp_path / "x.json").exists()
 
 
-def test_a_file_that_is_there_keeps_its_mode(run, world, tmp_path):
+def test_existing_file_keeps_its_mode(run, sample, tmp_path):
     target = tmp_path / "x.json"
     target.touch(mode=0o600)
     assert run("state", "export", "research-bot", "-o", "x.json").code == 0
@@ -43,12 +41,12 @@ def test_a_file_that_is_there_keeps_its_mode(run, world, tmp_path):
     assert target.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_session_a_snapshot_and_tags_are_named(run, world, tmp_path, monkeypatch):
+def test_export_a_session_a_snapshot_and_tags(run, sample, tmp_path, monkeypatch):
     monkeypatch.setenv("HOLDFAST_ENVIRONMENT", "production")
-    options = ["--session", "ses_1", "--snapshot", world.first, "--tag", "a=1", "--tag", "b=x=y"]
+    options = ["--session", "ses_1", "--snapshot", sample.first, "--tag", "a=1", "--tag", "b=x=y"]
     assert run("state", "export", "research-bot", *options, "-o", "x.json.gz").code == 0
     tree = json.loads(gzip.decompress((tmp_path / "x.json.gz").read_bytes()))
-    assert tree["snapshot_id"] == world.first
+    assert tree["snapshot_id"] == sample.first
     assert tree["source_environment"] == "production"
     assert tree["tags"]["a"] == "1"
     assert tree["tags"]["b"] == "x=y"
@@ -56,20 +54,20 @@ def test_a_session_a_snapshot_and_tags_are_named(run, world, tmp_path, monkeypat
     assert len(tree["state"]["messages"]) == 1
 
 
-def test_a_session_is_named_in_the_place_of_an_agent(run, world, tmp_path):
+def test_export_by_session_id(run, sample, tmp_path):
     ran = run("state", "export", "ses_1", "-o", "x.json")
     assert (ran.code, ran.err) == (0, "x.json: 2 messages, 10 events of research-bot/ses_1\n")
     ran = run("state", "export", "ses_shared", "-o", "x.json")
-    ran.failed("several agents (ann, bob)", "holdfast state export ann --session ses_shared")
+    ran.assert_failed("several agents: ann, bob", "holdfast state export ann --session ses_shared")
     ran = run("state", "export", "ses_9", "-o", "x.json")
-    ran.failed("there is no agent 'ses_9' and no session of that id", "ses_1")
+    ran.assert_failed("no agent or session 'ses_9'", "ses_1")
 
 
-def test_an_id_of_an_agent_and_of_a_session_is_ambiguous(run, world):
+def test_id_of_both_an_agent_and_a_session_is_ambiguous(run, sample):
     assert run("state", "fork", "ses_1", "ann").code == 0
     ran = run("state", "export", "ann", "-o", "x.json")
-    ran.failed(
-        "'ann' is an agent and also a session",
+    ran.assert_failed(
+        "'ann' is both an agent and a session",
         "holdfast state export research-bot --session ann",
         "holdfast state export ann --session ses_shared",
     )
@@ -77,7 +75,7 @@ def test_an_id_of_an_agent_and_of_a_session_is_ambiguous(run, world):
         assert run("state", "export", *words, "-o", "x.json").code == 0
 
 
-def test_an_agent_whose_one_session_has_its_id_is_not_ambiguous(run, world):
+def test_agent_whose_only_session_has_its_id_is_not_ambiguous(run, sample):
     async def talk() -> None:
         async with (
             holdfast.open_state_store("sqlite:///state.db") as store,
@@ -91,8 +89,8 @@ def test_an_agent_whose_one_session_has_its_id_is_not_ambiguous(run, world):
 
 
 @pytest.mark.parametrize("ref", ["tag:turn=1", "5", "first"])
-def test_a_ref_names_the_state_to_export(run, world, tmp_path, ref):
-    ref = world.first if ref == "first" else ref
+def test_export_a_ref(run, sample, tmp_path, ref):
+    ref = sample.first if ref == "first" else ref
     words = [["research-bot", "--snapshot", ref], ["ses_1", "--snapshot", ref], [f"ses_1@{ref}"]]
     for each in words:
         assert run("state", "export", *each, "-o", "x.json").code == 0
@@ -100,16 +98,18 @@ def test_a_ref_names_the_state_to_export(run, world, tmp_path, ref):
         assert len(tree["events"]) == 5
         assert tree["state"]["values"] == {"old": 1, "plan": ["read", "compare"]}
         assert run("state", "show", "x.json").code == 0
-    run("state", "export", f"ses_1@{ref}", "--snapshot", ref, "-o", "-").misused("--snapshot")
+    run("state", "export", f"ses_1@{ref}", "--snapshot", ref, "-o", "-").assert_usage_error(
+        "--snapshot"
+    )
 
 
-def test_a_dash_writes_the_document_and_nothing_else_to_the_standard_output(run, world):
+def test_dash_writes_only_the_document_to_stdout(run, sample):
     ran = run("state", "export", "research-bot", "--output", "-")
     assert (ran.code, ran.err) == (0, "")
     assert json.loads(ran.out)["session_id"] == "ses_1"
 
 
-def test_what_must_not_leave_is_taken_out(run, world, tmp_path):
+def test_redact_removes_secrets_and_paths(run, sample, tmp_path):
     ran = run("state", "export", "research-bot", "--redact", "-o", "x.json")
     assert ran.code == 0
     assert "redactions" in ran.err
@@ -128,9 +128,7 @@ def test_what_must_not_leave_is_taken_out(run, world, tmp_path):
         ("--redact-ssns", "123-45-6789", "SSN"),
     ],
 )
-def test_numbers_of_persons_are_taken_out_where_that_is_asked_for(
-    run, world, tmp_path, option, number, kind
-):
+def test_redact_cards_ibans_and_ssns(run, sample, tmp_path, option, number, kind):
     exported = json.loads(run("state", "export", "research-bot", "-o", "-").out)
     exported["state"]["messages"][0]["content"] = f"It is {number}, ada@example.com"
     exported["events"] = []
@@ -144,54 +142,54 @@ def test_numbers_of_persons_are_taken_out_where_that_is_asked_for(
     assert f"It is [redacted: {kind}], ada@example.com" in text
 
 
-def test_a_path_that_is_none_is_wrong_usage(run, world):
+def test_invalid_redact_path_is_wrong_usage(run, sample):
     ran = run("state", "export", "research-bot", "--redact-path", "nowhere", "-o", "x.json")
-    ran.misused("--redact-path")
+    ran.assert_usage_error("--redact-path")
 
 
 @pytest.mark.parametrize("tag", ["plain", "=value", ""])
-def test_a_tag_that_is_not_k_v_is_wrong_usage(run, world, tmp_path, tag):
+def test_invalid_tag_is_wrong_usage(run, sample, tmp_path, tag):
     ran = run("state", "export", "research-bot", "--tag", tag, "-o", "x.json")
-    ran.misused("K=V", "--tag")
+    ran.assert_usage_error("K=V", "--tag")
     assert not (tmp_path / "x.json").exists()
 
 
-def test_no_output_is_wrong_usage(run, world):
-    run("state", "export", "research-bot").misused("--output")
+def test_export_needs_an_output(run, sample):
+    run("state", "export", "research-bot").assert_usage_error("--output")
 
 
 @pytest.mark.parametrize("output", ["nowhere/x.json", ".", "state.db/x.json"])
-def test_an_unwritable_output_is_said_before_the_export_begins(run, world, monkeypatch, output):
+def test_unwritable_output_fails_before_the_export(run, sample, monkeypatch, output):
     def never(*_):
         raise AssertionError("the store was opened")
 
     monkeypatch.setattr(export, "open_existing_store", never)
-    run("state", "export", "research-bot", "-o", output).failed("--output")
+    run("state", "export", "research-bot", "-o", output).assert_failed("--output")
 
 
-def test_an_unknown_agent_is_told_the_nearest_names(run, world):
+def test_unknown_agent_gets_similar_names(run, sample):
     ran = run("state", "export", "research-bt", "-o", "x.json")
-    ran.failed("there is no agent 'research-bt'", "research-bot")
+    ran.assert_failed("no agent or session 'research-bt'", "research-bot")
 
 
-def test_an_unknown_session_is_told_the_nearest_names(run, world):
+def test_unknown_session_gets_similar_names(run, sample):
     ran = run("state", "export", "research-bot", "--session", "ses_2", "-o", "x.json")
-    ran.failed("has no session 'ses_2'", "ses_1")
+    ran.assert_failed("has no session 'ses_2'", "ses_1")
 
 
-def test_an_unknown_snapshot_is_an_error(run, world):
+def test_unknown_snapshot_is_an_error(run, sample):
     ran = run("state", "export", "research-bot", "--snapshot", holdfast.ids.new_id(), "-o", "-")
-    ran.failed("has no snapshot")
+    ran.assert_failed("has no snapshot")
     assert ran.out == ""
 
 
-def test_a_missing_store_is_an_error_and_is_not_made(run, tmp_path):
+def test_missing_store_is_not_created(run, tmp_path):
     ran = run("state", "export", "a", "-o", "x.json", "--store", "sqlite:///no/where.db")
-    ran.failed("there is no store", "where.db", "--store")
+    ran.assert_failed("no store", "where.db", "--store")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_pipe_is_written_to_and_not_replaced_by_a_file(run, world, tmp_path):
+def test_pipe_is_not_replaced_by_a_file(run, sample, tmp_path):
     pipe = tmp_path / "pipe.json"
     os.mkfifo(pipe)
     with ThreadPoolExecutor() as reader:
@@ -202,7 +200,7 @@ def test_a_pipe_is_written_to_and_not_replaced_by_a_file(run, world, tmp_path):
     assert [each.name for each in tmp_path.iterdir() if "tmp" in each.name] == []
 
 
-def test_what_is_open_already_is_written_to(world, tmp_path):
+def test_export_to_an_open_descriptor(sample, tmp_path):
     with (tmp_path / "x").open("wb") as file:
         done = subprocess.run(
             [
@@ -223,7 +221,7 @@ def test_what_is_open_already_is_written_to(world, tmp_path):
     assert json.loads((tmp_path / "x").read_bytes())["agent_id"] == "research-bot"
 
 
-def test_devices_are_written_to_and_files_and_folders_are_not(tmp_path):
+def test_is_stream(tmp_path):
     for name in ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/fd/1", "/proc/self/fd/1"):
         assert export.is_stream(name), name
     (tmp_path / "there.json").touch()
@@ -231,6 +229,8 @@ def test_devices_are_written_to_and_files_and_folders_are_not(tmp_path):
         assert not export.is_stream(name), name
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc takes no files of anybody's")
-def test_a_place_that_takes_no_files_is_said_before_the_export(run, tmp_path):
-    run("state", "export", "nobody", "-o", "/proc/x.json").failed("cannot be written", "--output")
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is not writable")
+def test_unwritable_folder_fails_before_the_export(run, tmp_path):
+    run("state", "export", "missing", "-o", "/proc/x.json").assert_failed(
+        "cannot write", "--output"
+    )

@@ -25,7 +25,7 @@ def chat(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def threads(tmp_path_factory):
+def checkpoint_database(tmp_path_factory):
     from langgraph.checkpoint.sqlite import SqliteSaver
 
     from importers.graphs import talk, wait
@@ -38,20 +38,20 @@ def threads(tmp_path_factory):
 
 
 @pytest.fixture
-def database(threads, tmp_path):
-    shutil.copy(threads, tmp_path)
-    return tmp_path / threads.name
+def database(checkpoint_database, tmp_path):
+    shutil.copy(checkpoint_database, tmp_path)
+    return tmp_path / checkpoint_database.name
 
 
 def show(run, session):
     return json.loads(run("state", "show", session, "--format", "json", *NEW).out)
 
 
-def test_a_list_of_messages_becomes_a_session(run, chat):
+def test_import_a_list_of_messages(run, chat):
     ran = run("state", "import", "chat.json", *NEW)
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.splitlines() == [
-        "2 messages and 3 events became a new session: imported/chat",
+        "imported 2 messages and 3 events into new session imported/chat",
         "entries: 3 added, 0 removed, 0 changed",
     ]
     assert show(run, "chat")["state"]["messages"] == CHAT
@@ -64,16 +64,16 @@ def test_a_compressed_list_of_messages_becomes_a_session(run, chat, tmp_path, su
     (tmp_path / f"chat.json.{suffix}").write_bytes(pack(chat.read_bytes()))
     ran = run("state", "import", f"chat.json.{suffix}", *NEW)
     assert (ran.code, ran.err) == (0, "")
-    assert "2 messages and 3 events became a new session: imported/chat" in ran.out
+    assert "imported 2 messages and 3 events into new session imported/chat" in ran.out
 
 
-def test_a_dry_run_writes_nothing(run, chat, tmp_path):
+def test_dry_run_writes_nothing(run, chat, tmp_path):
     ran = run("state", "import", "chat.json", "--dry-run", *NEW)
-    assert "2 messages and 3 events would become a new session: imported/chat" in ran.out
+    assert "would import 2 messages and 3 events into new session imported/chat" in ran.out
     assert [path.name for path in tmp_path.iterdir()] == ["chat.json"]
 
 
-def test_an_import_over_a_session_can_be_undone(run, chat):
+def test_import_into_an_existing_session_can_be_undone(run, chat):
     names = ["--agent", "bot", "--session", "ses_1"]
     assert run("state", "import", "chat.json", *names, *NEW).code == 0
     chat.write_text(json.dumps(CHAT[:1]))
@@ -88,13 +88,13 @@ def test_an_import_over_a_session_can_be_undone(run, chat):
 def test_a_strands_snapshot_becomes_a_session_with_its_history(run):
     file = STRANDS / "scopes/agent/planner/snapshots/snapshot_latest.json"
     ran = run("state", "import", str(file), *NEW)
-    assert "8 messages and 4 events became a new session: planner/trip-1" in ran.out
+    assert "imported 8 messages and 4 events into new session planner/trip-1" in ran.out
 
 
-def test_all_threads_of_a_database_become_sessions(run, database, tmp_path):
+def test_import_all_threads_of_a_database(run, database, tmp_path):
     ran = run("state", "import", "checkpoints.sqlite", *NEW)
     assert (ran.code, ran.err) == (0, "")
-    assert [line.split(": ")[1] for line in ran.out.splitlines()[::3]] == [
+    assert [line.split(" session ")[1] for line in ran.out.splitlines()[::3]] == [
         "langgraph/t1",
         "langgraph/waiting",
     ]
@@ -103,11 +103,11 @@ def test_all_threads_of_a_database_become_sessions(run, database, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints.sqlite", "new.db"]
 
 
-def test_one_thread_of_a_database_becomes_a_session(run, database):
+def test_import_one_thread_of_a_database(run, database):
     ran = run("state", "import", "checkpoints.sqlite", "--thread", "t1", "--session", "x", *NEW)
-    assert ran.out.splitlines()[0].endswith("became a new session: langgraph/x")
+    assert ran.out.splitlines()[0].endswith("into new session langgraph/x")
     assert json.loads(run("state", "list", "--format", "json", *NEW).out)["items"] != []
-    run("state", "show", "waiting", *NEW).failed("no session 'waiting'")
+    run("state", "show", "waiting", *NEW).assert_failed("no session 'waiting'")
 
 
 def test_every_checkpoint_of_a_thread_becomes_a_snapshot(run, database):
@@ -143,7 +143,7 @@ def test_an_import_over_a_session_saves_only_the_snapshot_of_the_undo(run, datab
     for _ in range(2):
         ran = run("state", "import", "checkpoints.sqlite", "--thread", "waiting", *NEW)
     assert "snapshots:" not in ran.out
-    assert "to undo it:" in ran.out
+    assert "undo with:" in ran.out
 
 
 def test_the_json_output_is_a_list_for_several_threads_and_an_object_for_one(run, database):
@@ -153,7 +153,7 @@ def test_the_json_output_is_a_list_for_several_threads_and_an_object_for_one(run
     assert json.loads(one.out)["session_id"] == "t1"
 
 
-def test_threads_of_postgresql_become_sessions(run, postgres):
+def test_import_from_postgresql(run, postgres):
     from langgraph.checkpoint.postgres import PostgresSaver
 
     from importers.graphs import wait
@@ -164,19 +164,19 @@ def test_threads_of_postgresql_become_sessions(run, postgres):
         saver.setup()
         wait(saver, "p1")
     ran = run("state", "import", url, "--thread", "p1", *NEW)
-    assert "a new session: langgraph/p1" in ran.out
+    assert "new session langgraph/p1" in ran.out
     ran = run("state", "import", url, "--thread", "p2", *NEW)
-    ran.failed("no thread 'p2'", "p1")
+    ran.assert_failed("no thread 'p2'", "p1")
     assert "s3cret" not in ran.err
     ran = run("state", "import", url.replace("imported_cli", "none_such"), *NEW)
-    ran.failed("none_such", "does not exist")
+    ran.assert_failed("none_such", "does not exist")
     assert "s3cret" not in ran.err
 
 
 def test_the_format_can_be_given(run, chat):
     assert run("state", "import", "chat.json", "--as", "chat", *NEW).code == 0
-    run("state", "import", "chat.json", "--as", "strands", *NEW).failed("Strands")
-    run("state", "import", "chat.json", "--as", "poem", *NEW).failed(
+    run("state", "import", "chat.json", "--as", "strands", *NEW).assert_failed("Strands")
+    run("state", "import", "chat.json", "--as", "poem", *NEW).assert_failed(
         "unknown format 'poem'", "chat"
     )
 
@@ -184,37 +184,37 @@ def test_the_format_can_be_given(run, chat):
 def test_the_error_for_an_unknown_format_lists_the_known_ones(run, tmp_path):
     (tmp_path / "x.json").write_text('{"songs": []}')
     formats = ("holdfast", "strands", "langgraph-sqlite", "langgraph-postgres", "chat")
-    run("state", "import", "x.json", *NEW).failed(*formats, "--as")
+    run("state", "import", "x.json", *NEW).assert_failed(*formats, "--as")
 
 
 def test_several_threads_cannot_become_one_session(run, database):
     ran = run("state", "import", "checkpoints.sqlite", "--session", "one", *NEW)
-    ran.failed("2 threads", "--thread", "t1, waiting")
+    ran.assert_failed("2 threads", "--thread", "t1, waiting")
 
 
 def test_a_thread_of_a_file_is_refused(run, chat):
-    run("state", "import", "chat.json", "--thread", "t1", *NEW).failed("no threads")
+    run("state", "import", "chat.json", "--thread", "t1", *NEW).assert_failed("no threads")
 
 
-def songs(path):
+def create_other_table(path):
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE songs (title TEXT)")
 
 
-def one_bad_row(path):
+def corrupt_one_row(path):
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE checkpoints SET type = 'pickle' WHERE thread_id = 'waiting'")
 
 
 BAD = {
-    "truncated.json": (b'[{"role": "user", "content": "h', "cut short"),
+    "truncated.json": (b'[{"role": "user", "content": "h', "truncated"),
     "shape.json": (b'[{"role": "user"}, 5]', "message 1"),
     "nested.json": (b"[" * 10_000 + b"]" * 10_000, "nested"),
     "surrogate.json": (b'[{"role": "user", "content": "\\ud800"}]', "surrogate"),
     "lines.jsonl": (b'{"role": "user"}\n{"role', "line 2"),
-    "songs.sqlite": (songs, "without the tables"),
+    "songs.sqlite": (create_other_table, "without the tables"),
     "noise.sqlite": (b"SQLite format 3\x00" + b"\xa5" * 5000, "cannot be read as a SQLite"),
-    "checkpoints.sqlite": (one_bad_row, "pickle"),
+    "checkpoints.sqlite": (corrupt_one_row, "pickle"),
     "newer.json": (b'{"schema_version": "9", "created_at": "", "data": {}}', "upgrade"),
 }
 
@@ -226,7 +226,7 @@ def test_bad_input_is_refused_and_nothing_is_written(run, database, tmp_path, na
     made(path) if callable(made) else path.write_bytes(made)
     before = sorted(tmp_path.iterdir())
     ran = run("state", "import", name, *NEW)
-    ran.failed(word)
+    ran.assert_failed(word)
     assert ran.out == ""
     assert len(ran.err) < 800
     assert sorted(tmp_path.iterdir()) == before
@@ -234,5 +234,5 @@ def test_bad_input_is_refused_and_nothing_is_written(run, database, tmp_path, na
 
 def test_the_error_for_an_unsupported_url_hides_the_password(run):
     ran = run("state", "import", "mysql://ada:s3cret@host/db", *NEW)
-    ran.failed("not a file or a supported database URL")
+    ran.assert_failed("not a file or a supported database URL")
     assert "s3cret" not in ran.err

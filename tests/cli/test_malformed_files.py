@@ -1,4 +1,4 @@
-"""Files that are no documents: one clear error, at once, and nothing is written."""
+"""Malformed files: one error, quickly, and nothing is written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def truncated_gzip(text: bytes) -> bytes:
     return gzip.compress(text)[:-20]
 
 
-def a_list(text: bytes) -> bytes:
+def json_list(text: bytes) -> bytes:
     return b"[1, 2]"
 
 
@@ -73,7 +73,7 @@ BAD = {
     empty: "JSON",
     truncated: "truncated",
     truncated_gzip: "truncated",
-    a_list: "JSON object",
+    json_list: "JSON object",
     another_object: "it lacks agent_id",
     newer_schema: "upgrade",
     broken_digest: "does not match its digest",
@@ -87,7 +87,9 @@ BAD = {
 
 @pytest.mark.parametrize("verb", ["show", "import"])
 @pytest.mark.parametrize("made", BAD, ids=lambda made: made.__name__)
-def test_it_is_refused_with_one_clear_error(run, document, entries, tmp_path, made, verb):
+def test_malformed_file_is_one_error_and_writes_nothing(
+    run, document, entries, tmp_path, made, verb
+):
     data = made(document.read_bytes())
     document.unlink()
     name = "bad.json.gz" if data[:2] == b"\x1f\x8b" else "bad.json"
@@ -96,7 +98,7 @@ def test_it_is_refused_with_one_clear_error(run, document, entries, tmp_path, ma
     started = time.process_time()
     ran = run("state", verb, name)
     assert time.process_time() - started < 1
-    ran.failed(BAD[made])
+    ran.assert_failed(BAD[made])
     assert ran.out == ""
     assert len(ran.err) < 800
     assert entries() == before
@@ -104,6 +106,6 @@ def test_it_is_refused_with_one_clear_error(run, document, entries, tmp_path, ma
 
 
 @pytest.mark.parametrize("verb", ["show", "import"])
-def test_a_folder_is_no_document(run, tmp_path, verb):
+def test_folder_is_refused(run, tmp_path, verb):
     (tmp_path / "x.json").mkdir()
-    run("state", verb, "x.json").failed("is a folder")
+    run("state", verb, "x.json").assert_failed("is a folder")

@@ -1,4 +1,4 @@
-"""Output that nobody reads: the work is done all the same, in real processes."""
+"""Commands whose output is not read: they complete all the same, in real processes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ for words in json.loads(sys.argv[1]):
     codes.append(os.waitstatus_to_exitcode(os.wait()[1]))
 print(codes, file=sys.stderr)
 """
-"""Runs commands one after another, each in a fork, which has imported everything already."""
+"""Runs commands one after another, each in a fork that has already imported everything."""
 
 
 def run_unread(
     *arguments: str, errors: bool = False, program: tuple[str, ...] = ("-m", "holdfast")
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a command whose reader is gone before it prints; ``errors``: also that of stderr."""
+    """Run a command with a closed stdout pipe; ``errors``: stderr too."""
     reading, writing = os.pipe()
     os.close(reading)
     try:
@@ -67,16 +67,16 @@ async def count_snapshots(url: str) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory):
+def many_sessions(tmp_path_factory):
     folder = tmp_path_factory.mktemp("many")
     asyncio.run(fill(f"sqlite:///{folder}/many.db"))
     return folder / "many.db"
 
 
 @pytest.fixture
-def many(filled, tmp_path, monkeypatch):
-    """A store with many sessions, of which each has three snapshots."""
-    for part in filled.parent.iterdir():
+def many_store(many_sessions, tmp_path, monkeypatch):
+    """Copy a store of many sessions with three snapshots each."""
+    for part in many_sessions.parent.iterdir():
         (tmp_path / part.name).write_bytes(part.read_bytes())
     monkeypatch.setenv("HOLDFAST_STORE", URL)
     return tmp_path
@@ -85,7 +85,7 @@ def many(filled, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("format_", "errors"), [("table", True), ("json", False)], ids=["stdout and stderr", "stdout"]
 )
-def test_every_session_is_pruned_although_nobody_reads_that(many, format_, errors):
+def test_prune_completes(many_store, format_, errors):
     done = run_unread(
         "state", "prune", "--all", "--last", "1", "--yes", "--format", format_, errors=errors
     )
@@ -93,7 +93,7 @@ def test_every_session_is_pruned_although_nobody_reads_that(many, format_, error
     assert asyncio.run(count_snapshots(URL)) == [1] * SESSIONS
 
 
-def test_a_reader_that_leaves_after_a_line_does_not_stop_the_work(many):
+def test_prune_completes_when_the_reader_stops_after_a_line(many_store):
     command = f"{sys.executable} -m holdfast state prune --all --last 1 --yes | head -1"
     shell = ["bash", "-o", "pipefail", "-c", command]
     done = subprocess.run(shell, capture_output=True, check=False)
@@ -102,13 +102,13 @@ def test_a_reader_that_leaves_after_a_line_does_not_stop_the_work(many):
     assert asyncio.run(count_snapshots(URL)) == [1] * SESSIONS
 
 
-def test_a_session_is_restored_although_nobody_reads_that(run, world):
-    done = run_unread("state", "restore", "ses_1", world.first, "--yes")
+def test_restore_completes(run, sample):
+    done = run_unread("state", "restore", "ses_1", sample.first, "--yes")
     assert (done.returncode, done.stderr) == (0, b"")
-    assert run("state", "diff", "ses_1", world.first).out == "no difference\n"
+    assert run("state", "diff", "ses_1", sample.first).out == "no difference\n"
 
 
-def test_every_verb_that_writes_does_its_work_although_nobody_reads_that(run, many):
+def test_writing_commands_complete(run, many_store):
     as_json = ("--format", "json")
     verbs = [
         ("state", "fork", "ses_000", "ses_fork"),
@@ -129,7 +129,7 @@ def test_every_verb_that_writes_does_its_work_although_nobody_reads_that(run, ma
         assert len(asyncio.run(count_snapshots(url))) == SESSIONS
 
 
-def test_every_document_is_imported_although_nobody_reads_that(run, many):
+def test_import_completes(run, many_store):
     assert run("state", "export", "bot", "--session", "ses_003", "-o", "x.json").code == 0
     done = run_unread("state", "import", "x.json", "--session", "ses_new")
     assert (done.returncode, done.stderr) == (0, b"")
@@ -138,42 +138,41 @@ def test_every_document_is_imported_although_nobody_reads_that(run, many):
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_a_demo_is_played_to_its_end_although_nobody_reads_that(run, tmp_path):
+def test_demo_completes(run, tmp_path):
     done = run_unread("demo", "--folder", "play")
     assert done.returncode == 0
     assert done.stderr.startswith(b"incident.json: ")
     assert run("state", "show", "ses_ports", "--store", "sqlite:///play/staging.db").code == 0
 
 
-def test_a_key_is_made_although_nobody_reads_that(tmp_path):
+def test_keys_new_completes(tmp_path):
     done = run_unread("keys", "new", "release")
     assert (done.returncode, done.stderr) == (0, b"")
     assert Path("release.key").exists()
     assert Path("release.pub").exists()
 
 
-def test_an_exported_document_that_nobody_reads_was_not_delivered(run, many):
+def test_export_to_a_closed_pipe_fails(run, many_store):
     done = run_unread("state", "export", "bot", "-o", "-")
     assert (done.returncode, done.stderr) == (1, b"")
     assert run_unread("state", "export", "bot", "-o", "x.json", errors=True).returncode == 0
     assert json.loads(Path("x.json").read_bytes())["agent_id"] == "bot"
 
 
-def test_a_failed_operation_fails_although_nobody_reads_that(many):
+def test_failed_command_still_exits_with_1(many_store):
     assert run_unread("state", "delete", "ses_none", "--yes", errors=True).returncode == 1
     done = run_unread("state", "delete", "ses_none", "--yes")
     assert done.returncode == 1
-    assert done.stderr.startswith(b"error: there is no session")
+    assert done.stderr.startswith(b"error: no session")
 
 
-@pytest.mark.parametrize("arguments", [("list", "bot"), ("show", "ses_000")])
-def test_a_verb_that_only_reads_ends_quietly(many, arguments):
-    done = run_unread("state", *arguments)
+def test_reading_command_exits_quietly(many_store):
+    done = run_unread("state", "list", "bot")
     assert (done.returncode, done.stderr) == (0, b"")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
-def test_a_full_disk_is_reported_after_the_work_is_done(many):
+def test_full_disk_is_reported_after_the_command_completes(many_store):
     words = ("state", "prune", "--all", "--last", "1", "--yes")
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
@@ -183,5 +182,5 @@ def test_a_full_disk_is_reported_after_the_work_is_done(many):
             check=False,
         )
     assert done.returncode == 1
-    assert done.stderr.startswith(b"error: the output cannot be written: No space left on device\n")
+    assert done.stderr.startswith(b"error: cannot write the output: No space left on device\n")
     assert asyncio.run(count_snapshots(URL)) == [1] * SESSIONS

@@ -19,7 +19,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_what_fits_on_a_line_is_json_unless_it_is_a_text_of_several_lines(value):
+def test_short_value_is_one_line(value):
     lines = render_value(value, 10**6)
     if isinstance(value, str) and "\n" in value:
         assert len(lines) > 1
@@ -40,17 +40,17 @@ def test_long_values_are_folded_with_a_count():
     assert len(render_value("\n".join(map(str, range(30))), 40, None)) == 30
 
 
-def test_control_codes_in_values_are_spelled_out():
+def test_control_codes_in_values_are_escaped():
     assert render_value("a\x1b[2J\nb", 40) == [r"a\x1b[2J", "b"]
     assert render_value({"\x1b": "x" * 40}, 30)[0] == "\\x1b:"
 
 
-def test_texts_that_are_too_long_are_not_compared():
+def test_very_long_texts_are_not_compared():
     assert diff_texts("a\n" * 4000, "b\n" * 4000, 80) is None
     assert diff_texts("same", "same", 80) == [("…", "")]
 
 
-def test_a_change_is_shown_with_a_line_around_it():
+def test_diff_texts_shows_one_line_of_context():
     before, after = "1\n2\n3\n4\n5", "1\n2\nx\n4\n5"
     assert diff_texts(before, after, 80) == [
         ("…", ""),
@@ -89,5 +89,5 @@ def test_a_change_is_shown_with_a_line_around_it():
         (None, "-", "null"),
     ],
 )
-def test_a_message_of_any_shape_is_readable(message, role, text):
+def test_message_role_and_text(message, role, text):
     assert (message_role(message), message_text(message)) == (role, text)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 
-def test_a_snapshot_of_the_committed_state_is_saved_and_its_id_printed(run, world):
+def test_save_prints_the_snapshot_id(run, sample):
     ran = run("state", "save", "ses_1", "--tag", "by=ada", "--tag", "why=a=b")
     assert (ran.code, ran.err) == (0, "")
     snapshot_id = ran.out.strip()
@@ -18,7 +18,7 @@ def test_a_snapshot_of_the_committed_state_is_saved_and_its_id_printed(run, worl
     assert run("state", "verify").code == 0
 
 
-def test_json_says_what_was_saved(run, world):
+def test_save_json(run, sample):
     saved = json.loads(run("state", "save", "ses_1", "--tag", "a=1", "--format", "json").out)
     snapshot_id = saved.pop("snapshot_id")
     assert saved == {
@@ -30,23 +30,23 @@ def test_json_says_what_was_saved(run, world):
     assert run("state", "show", f"ses_1@{snapshot_id}").code == 0
 
 
-def test_no_event_is_added(run, world):
+def test_save_adds_no_event(run, sample):
     before = run("replay", "ses_1").out
     assert run("state", "save", "ses_1").code == 0
     assert run("replay", "ses_1").out == before
 
 
 @pytest.mark.parametrize("tag", ["plain", "=value"])
-def test_a_tag_that_is_not_k_v_is_wrong_usage(run, world, entries, tag):
+def test_invalid_tag_is_wrong_usage(run, sample, entries, tag):
     before = entries()
-    run("state", "save", "ses_1", "--tag", tag).misused("K=V", "--tag")
+    run("state", "save", "ses_1", "--tag", tag).assert_usage_error("K=V", "--tag")
     assert entries() == before
 
 
-def test_what_is_not_there_is_an_error_and_is_not_made(run, world, entries):
+def test_missing_session_is_not_created(run, sample, entries):
     before = entries()
-    run("state", "save", "ses_9").failed("there is no session 'ses_9'", "ses_1")
-    run("state", "save", "ses_shared").failed("--agent")
+    run("state", "save", "ses_9").assert_failed("no session 'ses_9'", "ses_1")
+    run("state", "save", "ses_shared").assert_failed("--agent")
     assert run("state", "save", "ses_1", "--store", "sqlite:///no.db").code == 1
     assert entries() == before
     assert run("state", "save", "ses_shared", "--agent", "ann").code == 0

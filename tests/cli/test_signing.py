@@ -28,13 +28,13 @@ NEW = ["--store", "sqlite:///new.db"]
 
 
 @pytest.fixture(autouse=True)
-def no_keys_from_outside(monkeypatch):
+def clear_key_variables(monkeypatch):
     for name in ("HOLDFAST_TRUSTED_KEYS", "HOLDFAST_SIGNING_PASSPHRASE"):
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
-def signed(run, world, tmp_path):
+def signed(run, sample, tmp_path):
     """A session exported and signed with a new key; the id of the key."""
     assert run("keys", "new", "release").code == 0
     ran = run("state", "export", "research-bot", "-o", "signed.json", "--sign", "release.key")
@@ -44,7 +44,7 @@ def signed(run, world, tmp_path):
     return key_id
 
 
-def test_a_pair_of_keys_is_made_that_only_its_owner_can_read(run, tmp_path):
+def test_new_private_key_is_readable_only_by_its_owner(run, tmp_path):
     ran = run("keys", "new", "release")
     assert (ran.code, ran.err) == (0, "")
     private, public = tmp_path / "release.key", tmp_path / "release.pub"
@@ -59,73 +59,77 @@ def test_a_pair_of_keys_is_made_that_only_its_owner_can_read(run, tmp_path):
     assert listed == [{"name": "release", "key_id": key.key_id}]
 
 
-def test_a_key_that_is_there_is_never_replaced(run, tmp_path):
+def test_existing_key_is_not_replaced(run, tmp_path):
     for name in ("a.key", "b.pub"):
         (tmp_path / name).write_text("mine")
-        run("keys", "new", name[0]).failed(name, "is there already, and is not replaced")
+        run("keys", "new", name[0]).assert_failed(name, "already exists")
         assert (tmp_path / name).read_text() == "mine"
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a.key", "b.pub"]
-    run("keys", "new", "nowhere/c").failed("nowhere/c.key", "No such file")
+    run("keys", "new", "nowhere/c").assert_failed("nowhere/c.key", "No such file")
     (tmp_path / "d.pub").symlink_to("nowhere")
-    run("keys", "new", "d.key").failed("d.pub", "is there already")
+    run("keys", "new", "d.key").assert_failed("d.pub", "already exists")
     for name in (".key", "nowhere/", ""):
-        run("keys", "new", name).misused("names no file")
+        run("keys", "new", name).assert_usage_error("invalid name")
 
 
-def test_where_the_second_file_cannot_be_written_the_first_does_not_stay(
-    run, monkeypatch, tmp_path
-):
+def test_failed_second_file_removes_the_first(run, monkeypatch, tmp_path):
     def full(path, data, mode, write=keys.write_key_file):
         if path.suffix == ".pub":
             raise OSError(errno.ENOSPC, "No space left on device", str(path))
         write(path, data, mode)
 
     monkeypatch.setattr(keys, "write_key_file", full)
-    run("keys", "new", "release").failed("release.pub: No space left on device")
+    run("keys", "new", "release").assert_failed("release.pub: No space left on device")
     assert list(tmp_path.iterdir()) == []
-    run("keys", "show", "none.pub").failed("none.pub", "No such file")
+    run("keys", "show", "none.pub").assert_failed("none.pub", "No such file")
     (tmp_path / "odd.pub").write_text("odd")
-    run("keys", "show", "odd.pub").failed("odd.pub is not a key in PEM")
+    run("keys", "show", "odd.pub").assert_failed("odd.pub is not a key in PEM")
 
 
-def test_a_key_that_could_not_be_written_is_not_in_the_way_of_the_next_try(run, tmp_path):
+def test_failed_write_leaves_no_file(run, tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
     try:
         ran = run("keys", "new", "release")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    ran.failed("release.key: File too large")
+    ran.assert_failed("release.key: File too large")
     assert list(tmp_path.iterdir()) == []
     assert run("keys", "new", "release").code == 0
 
 
-def test_a_passphrase_is_bytes_and_no_error_shows_it(run, world, monkeypatch):
+def test_passphrase_is_bytes_and_not_in_errors(run, sample, monkeypatch):
     monkeypatch.setenv("HOLDFAST_SIGNING_PASSPHRASE", "caf\udce9")
     assert run("keys", "new", "latin").code == 0
     assert run("state", "export", "ann", "-o", "a.json", "--sign", "latin.key").code == 0
     monkeypatch.setenv("HOLDFAST_SIGNING_PASSPHRASE", "q" * 1024)
     ran = run("keys", "new", "long")
-    ran.failed("more than 1,023 bytes", "$HOLDFAST_SIGNING_PASSPHRASE")
+    ran.assert_failed("more than 1,023 bytes", "$HOLDFAST_SIGNING_PASSPHRASE")
     assert "qq" not in ran.err
     assert not Path("long.key").exists()
 
 
-def test_an_empty_path_trusts_nobody(run, signed, monkeypatch, tmp_path):
+def test_empty_trust_path_is_wrong_usage(run, signed, monkeypatch, tmp_path):
     for command in (["state", "import", "signed.json", *NEW], ["state", "show", "signed.json"]):
-        run(*command, "--trust", "").misused("--trust", "it is empty")
-        run(*command, "--trust", "release.pub", "--trust", "").misused("it is empty")
-    run("serve", "--trust", "").misused("it is empty")
-    run("state", "export", "ann", "-o", "a.json", "--sign", "").misused("--sign", "it is empty")
-    run("keys", "show", "").failed("the path of a key is empty")
+        run(*command, "--trust", "").assert_usage_error("--trust", "must not be empty")
+        run(*command, "--trust", "release.pub", "--trust", "").assert_usage_error(
+            "must not be empty"
+        )
+    run("serve", "--trust", "").assert_usage_error("must not be empty")
+    run("state", "export", "ann", "-o", "a.json", "--sign", "").assert_usage_error(
+        "--sign", "must not be empty"
+    )
+    run("keys", "show", "").assert_failed("the path of a key is empty")
     for value in ("", ":", "::"):
         monkeypatch.setenv("HOLDFAST_TRUSTED_KEYS", value)
-        run("state", "show", "signed.json", "--require-signature").misused("no key is trusted")
-        assert "not checked" in run("state", "show", "signed.json").out
+        run("state", "show", "signed.json", "--require-signature").assert_usage_error(
+            "no trusted key"
+        )
+        assert "not verified" in run("state", "show", "signed.json").out
     assert not (tmp_path / "new.db").exists()
 
 
-def test_a_passphrase_comes_from_the_environment(run, world, monkeypatch, tmp_path):
+def test_passphrase_from_the_environment(run, sample, monkeypatch, tmp_path):
     monkeypatch.setenv("HOLDFAST_SIGNING_PASSPHRASE", "open sesame")
     assert "encrypted with $HOLDFAST_SIGNING_PASSPHRASE" in run("keys", "new", "locked").out
     assert b"ENCRYPTED" in (tmp_path / "locked.key").read_bytes()
@@ -134,13 +138,13 @@ def test_a_passphrase_comes_from_the_environment(run, world, monkeypatch, tmp_pa
     assert run("state", "show", "a.json", "--trust", "locked.pub").code == 0
     monkeypatch.setenv("HOLDFAST_SIGNING_PASSPHRASE", "open barley")
     ran = run(*export)
-    ran.failed("locked.key is not a valid key", "the passphrase is wrong")
+    ran.assert_failed("locked.key is not a valid key", "the passphrase is wrong")
     assert "barley" not in ran.err
     monkeypatch.delenv("HOLDFAST_SIGNING_PASSPHRASE")
-    run(*export).failed("is encrypted", "$HOLDFAST_SIGNING_PASSPHRASE")
+    run(*export).assert_failed("is encrypted", "$HOLDFAST_SIGNING_PASSPHRASE")
 
 
-def test_a_key_of_openssl_signs_as_well(run, world, tmp_path):
+def test_openssl_key_can_sign(run, sample, tmp_path):
     for command in (
         "openssl genpkey -algorithm ed25519 -out own.key",
         "openssl pkey -in own.key -pubout -out own.pub",
@@ -149,14 +153,14 @@ def test_a_key_of_openssl_signs_as_well(run, world, tmp_path):
     export = ["state", "export", "research-bot", "--sign", "own.key", "-o"]
     assert run(*export, "own.json.gz").code == 0
     assert run("state", "import", "own.json.gz", *NEW, "--trust", "own.pub").code == 0
-    run(*export, "x.json", "--sign", "own.pub").failed("own.pub is a public key")
-    run(*export, "x.json", "--sign", "none.key").failed("cannot read key file none.key")
+    run(*export, "x.json", "--sign", "own.pub").assert_failed("own.pub is a public key")
+    run(*export, "x.json", "--sign", "none.key").assert_failed("cannot read key file none.key")
     assert not (tmp_path / "x.json").exists()
 
 
-def test_who_signed_is_shown(run, signed, monkeypatch, tmp_path):
+def test_show_signers(run, signed, monkeypatch, tmp_path):
     monkeypatch.setenv("COLUMNS", "160")
-    unchecked = f"signed_by           {signed}: not checked, as no key is trusted here"
+    unchecked = f"signed_by           {signed}: not verified, no trusted keys"
     assert unchecked in run("state", "show", "signed.json").out.splitlines()
     checked = f"signed_by           {signed} (release)"
     ran = run("state", "show", "signed.json", "--trust", "release.pub")
@@ -168,19 +172,21 @@ def test_who_signed_is_shown(run, signed, monkeypatch, tmp_path):
     assert run("keys", "new", "other").code == 0
     monkeypatch.setenv("HOLDFAST_TRUSTED_KEYS", "other.pub")
     ran = run("state", "show", "signed.json")
-    assert (ran.code, "nobody that is trusted: the document is signed by" in ran.out) == (0, True)
+    assert (ran.code, "not by a trusted key: " in ran.out) == (0, True)
     tree = json.loads((tmp_path / "signed.json").read_bytes())
     (tmp_path / "odd.json").write_text(json.dumps({**tree, "signatures": "\x1b[2J"}))
     ran = run("state", "show", "odd.json")
-    assert "nobody that is trusted: malformed signatures" in ran.out
+    assert "not by a trusted key: malformed signatures" in ran.out
     assert "\x1b" not in ran.out
-    for nobody in ([], None):
-        (tmp_path / "odd.json").write_text(json.dumps({**tree, "signatures": nobody}))
+    for unsigned in ([], None):
+        (tmp_path / "odd.json").write_text(json.dumps({**tree, "signatures": unsigned}))
         assert "signed_by" not in run("state", "show", "odd.json").out
-    run("state", "show", "ses_1", "--require-signature").failed("ses_1 is no file", "not signed")
+    run("state", "show", "ses_1", "--require-signature").assert_failed(
+        "ses_1 is not a file", "only files are signed"
+    )
 
 
-def test_a_document_of_a_trusted_key_is_imported(run, signed, monkeypatch):
+def test_import_a_document_signed_by_a_trusted_key(run, signed, monkeypatch):
     ran = run("state", "import", "signed.json", *NEW, "--trust", "release.pub")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.splitlines()[-1] == f"signed by {signed} (release)"
@@ -192,7 +198,7 @@ def test_a_document_of_a_trusted_key_is_imported(run, signed, monkeypatch):
     assert plain["signed_by"] == []
 
 
-def test_what_is_not_signed_as_required_is_refused_and_nothing_is_written(run, signed, tmp_path):
+def test_document_without_a_trusted_signature_is_refused(run, signed, tmp_path):
     assert run("keys", "new", "other").code == 0
     assert run("state", "export", "research-bot", "-o", "plain.json").code == 0
     tree = json.loads((tmp_path / "signed.json").read_bytes())
@@ -208,20 +214,26 @@ def test_what_is_not_signed_as_required_is_refused_and_nothing_is_written(run, s
         ("twice.json", "the name 'agent_id' twice"),
     ):
         for more in ([], ["--allow-modified"], ["--dry-run"]):
-            run("state", "import", file, *trust, *more).failed(words)
-    run("state", "import", "signed.json", *trust, "--as", "chat").failed("it is read as chat")
-    run("state", "import", "signed.json", *NEW, "--trust", "other.pub").failed(
+            run("state", "import", file, *trust, *more).assert_failed(words)
+    run("state", "import", "signed.json", *trust, "--as", "chat").assert_failed(
+        "format chat has no signature"
+    )
+    run("state", "import", "signed.json", *NEW, "--trust", "other.pub").assert_failed(
         signed, "trust that key"
     )
-    run("state", "import", "signed.json", *NEW, "--trust", "release.key").failed("private key")
-    run("state", "show", "edited.json", "--trust", "release.pub").failed("edited.json: the sig")
-    run("state", "import", "signed.json", *NEW, "--require-signature").misused(
-        "no key is trusted", "$HOLDFAST_TRUSTED_KEYS"
+    run("state", "import", "signed.json", *NEW, "--trust", "release.key").assert_failed(
+        "private key"
+    )
+    run("state", "show", "edited.json", "--trust", "release.pub").assert_failed(
+        "edited.json: the sig"
+    )
+    run("state", "import", "signed.json", *NEW, "--require-signature").assert_usage_error(
+        "no trusted key", "$HOLDFAST_TRUSTED_KEYS"
     )
     assert not (tmp_path / "new.db").exists()
 
 
-def test_what_others_wrote_is_refused_before_a_reader_looks_at_it(run, signed, tmp_path):
+def test_other_formats_are_refused_before_they_are_read(run, signed, tmp_path):
     looked = []
     chat = "\n".join(json.dumps({"role": "user", "content": text}) for text in "ab")
     (tmp_path / "chat.jsonl").write_text(chat)
@@ -237,7 +249,7 @@ def test_what_others_wrote_is_refused_before_a_reader_looks_at_it(run, signed, t
             url = f"postgresql://ada:s3cret@127.0.0.1:{server.getsockname()[1]}/db"
             for name in ("chat.jsonl", "threads.sqlite", "songs.json", url):
                 ran = run("state", "import", name, *NEW, "--trust", "release.pub")
-                ran.failed("only a document of Holdfast has one")
+                ran.assert_failed("only Holdfast documents have one")
                 assert "s3cret" not in ran.err
             with pytest.raises(BlockingIOError):
                 server.accept()
@@ -247,23 +259,23 @@ def test_what_others_wrote_is_refused_before_a_reader_looks_at_it(run, signed, t
     assert not (tmp_path / "new.db").exists()
 
 
-def test_a_server_takes_its_keys_before_it_listens(run, signed, monkeypatch, tmp_path):
+def test_server_loads_trusted_keys_before_it_listens(run, signed, monkeypatch, tmp_path):
     served = []
     monkeypatch.setattr("holdfast.server.run.serve", lambda *_, **said: served.append(said))
     assert run("serve", "--trust", "release.pub").code == 0
     assert run("serve").code == 0
     assert [said["trusted"] for said in served] == [load_trusted_keys(tmp_path), None]
-    run("serve", "--require-signature").misused("no key is trusted")
-    run("serve", "--trust", "release.key").failed("release.key is a private key")
+    run("serve", "--require-signature").assert_usage_error("no trusted key")
+    run("serve", "--trust", "release.key").assert_failed("release.key is a private key")
     assert len(served) == 2
 
 
-def test_a_server_that_is_broken_is_not_called_missing(run, signed, monkeypatch, tmp_path):
+def test_broken_server_is_not_reported_as_missing(run, signed, monkeypatch, tmp_path):
     monkeypatch.delitem(sys.modules, "holdfast.server.run", raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "uvicorn.py").write_text("raise ImportError('its library is of another machine')")
     for name in [name for name in sys.modules if name.partition(".")[0] == "uvicorn"]:
         monkeypatch.delitem(sys.modules, name)
-    run("serve").failed("the server cannot be loaded: its library is of another machine")
+    run("serve").assert_failed("the server cannot be loaded: its library is of another machine")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    run("serve").failed("uvicorn is not installed", "pip install 'holdfast[server]'")
+    run("serve").assert_failed("uvicorn is not installed", "pip install 'holdfast[server]'")

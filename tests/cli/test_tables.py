@@ -35,12 +35,12 @@ def test_numbers_are_aligned_to_the_right(capsys):
     assert capsys.readouterr().out == "name    n\na       1\nb     100\n"
 
 
-def test_no_rows_are_a_sentence(capsys):
-    print_table(COLUMNS, [], "nothing here yet")
-    assert capsys.readouterr().out == "nothing here yet\n"
+def test_empty_table_prints_a_sentence(capsys):
+    print_table(COLUMNS, [], "no sessions")
+    assert capsys.readouterr().out == "no sessions\n"
 
 
-def test_the_least_important_columns_are_dropped_first():
+def test_least_important_columns_are_dropped_first():
     rows = [["name" * 3, 12345, "some words"]]
 
     def names(width: int) -> list[str]:
@@ -53,7 +53,7 @@ def test_the_least_important_columns_are_dropped_first():
     assert names(13) == ["name"]
 
 
-def test_a_short_form_is_used_where_the_full_one_does_not_fit():
+def test_short_form_is_used_if_the_full_one_does_not_fit():
     rows = [[("full" * 5, "short"), 1, ""]]
     assert fit_columns(COLUMNS, rows, 30)[1] == [["full" * 5, "1"]]
     assert fit_columns(COLUMNS, rows, 15)[1] == [["short", "1"]]
@@ -63,7 +63,7 @@ def test_a_short_form_is_used_where_the_full_one_does_not_fit():
     st.lists(st.tuples(st.text(max_size=60), st.integers(), st.text(max_size=60)), min_size=1),
     st.integers(min_value=24, max_value=120),
 )
-def test_a_table_fits_and_cuts_nothing_that_it_shows(rows, width):
+def test_table_fits_without_truncating_cells(rows, width):
     kept, cells, widths = fit_columns(COLUMNS, rows, width)
     assert sum(widths) + 2 * (len(widths) - 1) <= width
     assert kept[0].name == "name"
@@ -74,7 +74,7 @@ def test_a_table_fits_and_cuts_nothing_that_it_shows(rows, width):
             assert "".join("".join(lines).split()) == "".join(text.split())
 
 
-def test_short_ids_are_told_apart_and_are_not_taken_for_numbers():
+def test_shortened_ids_are_distinct_and_not_numbers():
     ids = ["019a8b5e-6f00-7000-8000-000000000001", "019a8b5e-6f01-7000-8000-000000000002"]
     assert shorten_ids(ids, ids) == ["019a8b5e-6f00", "019a8b5e-6f01"]
     others = [*ids, "019a8b5e-6f01-7000-9000-000000000003"]
@@ -85,7 +85,7 @@ def test_short_ids_are_told_apart_and_are_not_taken_for_numbers():
     assert shorten_ids([], []) == []
 
 
-def test_times_are_utc_to_the_second_or_to_the_minute():
+def test_format_minute_is_utc():
     zone = dt.timezone(dt.timedelta(hours=2))
     at = dt.datetime(2026, 6, 1, 11, 30, 15, tzinfo=zone)
     assert format_minute(at) == ("2026-06-01 09:30:15Z", "2026-06-01 09:30Z")

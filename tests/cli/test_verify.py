@@ -12,8 +12,8 @@ import holdfast
 
 
 @pytest.fixture
-def damaged(world):
-    """A store in which an event was changed."""
+def damaged_store(sample):
+    """Damage an event in the store."""
 
     async def damage() -> None:
         async with holdfast.open_state_store("sqlite:///state.db") as store:
@@ -25,30 +25,30 @@ def damaged(world):
     asyncio.run(damage())
 
 
-def rows(text: str) -> list[list[str]]:
+def read_rows(text: str) -> list[list[str]]:
     return sorted(line.split() for line in text.splitlines()[1:])
 
 
-def test_a_whole_store_is_ok(run, world):
+def test_undamaged_store_is_ok(run, sample):
     ran = run("state", "verify")
     assert (ran.code, ran.err) == (0, "")
     columns = ["result", "agent_id", "session_id", "scope", "events", "snapshots"]
     assert ran.out.splitlines()[0].split() == columns
-    assert rows(ran.out) == [
+    assert read_rows(ran.out) == [
         ["ok", "ann", "ses_shared", "agent", "2", "0"],
         ["ok", "bob", "ses_shared", "agent", "2", "0"],
         ["ok", "research-bot", "ses_1", "agent", "10", "2"],
     ]
 
 
-def test_a_session_or_an_agent_is_looked_at_alone(run, world):
-    assert rows(run("state", "verify", "ses_1").out)[0][:3] == ["ok", "research-bot", "ses_1"]
-    assert len(rows(run("state", "verify", "ses_shared").out)) == 2
-    assert len(rows(run("state", "verify", "ses_shared", "--agent", "bob").out)) == 1
-    assert len(rows(run("state", "verify", "--agent", "bob").out)) == 1
+def test_verify_one_session_or_agent(run, sample):
+    assert read_rows(run("state", "verify", "ses_1").out)[0][:3] == ["ok", "research-bot", "ses_1"]
+    assert len(read_rows(run("state", "verify", "ses_shared").out)) == 2
+    assert len(read_rows(run("state", "verify", "ses_shared", "--agent", "bob").out)) == 1
+    assert len(read_rows(run("state", "verify", "--agent", "bob").out)) == 1
 
 
-def test_sessions_whose_joined_names_are_equal_are_reported_apart(run, world):
+def test_sessions_with_equal_joined_names_are_reported_separately(run, sample):
     async def two() -> None:
         async with holdfast.open_state_store("sqlite:///state.db") as store:
             for agent, session in (("a/b", "c"), ("a", "b/c")):
@@ -70,33 +70,33 @@ def test_sessions_whose_joined_names_are_equal_are_reported_apart(run, world):
     assert ["a", "b/c"] in found
 
 
-def test_damage_is_listed_and_fails(run, damaged):
+def test_damage_is_listed_and_exits_with_1(run, damaged_store):
     ran = run("state", "verify")
     assert ran.code == 1
-    assert ["damaged", "research-bot", "ses_1"] in [row[:3] for row in rows(ran.out)]
+    assert ["damaged", "research-bot", "ses_1"] in [row[:3] for row in read_rows(ran.out)]
     assert "\ndamaged: sessions/ses_1/" in ran.out
-    assert ["ok", "ann", "ses_shared"] in [row[:3] for row in rows(ran.out)]
+    assert ["ok", "ann", "ses_shared"] in [row[:3] for row in read_rows(ran.out)]
     ran = run("state", "verify", "ses_1", "--format", "json")
     (report,) = json.loads(ran.out)
     assert (ran.code, report["ok"], report["session_id"]) == (1, False, "ses_1")
     assert report["damage"][0].keys() == {"key", "problem"}
 
 
-def test_damage_met_by_another_command_is_one_line(run, damaged):
-    run("state", "show", "ses_1").failed("state verify")
+def test_other_commands_point_to_verify(run, damaged_store):
+    run("state", "show", "ses_1").assert_failed("state verify")
 
 
-def test_what_is_not_there_is_an_error(run, world):
-    run("state", "verify", "ses_9").failed("there is no session")
-    run("state", "verify", "--agent", "anne").failed("there is no agent 'anne'", "ann")
+def test_missing_session_or_agent_is_an_error(run, sample):
+    run("state", "verify", "ses_9").assert_failed("no session")
+    run("state", "verify", "--agent", "anne").assert_failed("no agent 'anne'", "ann")
 
 
-def test_an_empty_store_says_so(run):
-    assert run("state", "verify", "--store", "memory:").out == "nothing here yet\n"
+def test_empty_store(run):
+    assert run("state", "verify", "--store", "memory:").out == "no sessions\n"
     assert run("state", "verify", "--store", "memory:", "--format", "json").out == "[]\n"
 
 
-def test_an_index_that_hides_entries_is_damage(run, world):
+def test_database_index_that_hides_entries_is_damage(run, sample):
     async def fill() -> None:
         async with holdfast.open_state_store("sqlite:///state.db") as store:
             await store.put_many([holdfast.Put(f"other/{n:05}", b"1") for n in range(1000)])
@@ -115,7 +115,7 @@ def test_an_index_that_hides_entries_is_damage(run, world):
     assert all(report["ok"] for report in json.loads(ran.out))
 
 
-def test_keys_that_are_not_ours_are_named_and_no_damage(run, world):
+def test_unknown_keys_are_reported_but_not_damage(run, sample):
     async def stray() -> list[str]:
         async with holdfast.open_state_store("sqlite:///state.db") as store:
             keys = [key async for key in store.list("sessions/ses_1/")]
@@ -137,7 +137,7 @@ def test_keys_that_are_not_ours_are_named_and_no_damage(run, world):
     assert sorted(report["other_keys"]) == sorted(keys)
 
 
-def test_a_lost_index_entry_is_named_and_repaired(run, world):
+def test_repair_restores_a_missing_index_entry(run, sample):
     async def lose() -> str:
         async with holdfast.open_state_store("sqlite:///state.db") as store:
             (key,) = [key async for key in store.list("agents/research-bot/")]

@@ -1,4 +1,4 @@
-"""The document: a session at one moment as JSON that stands alone."""
+"""Documents survive a round trip through JSON, and modified ones are rejected."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def frozen(*items):
 
 
 def through_text(snapshot):
-    """As another program reads it: only what the JSON text says."""
+    """Return the document as read from its JSON text."""
     return Document.from_dict(json.loads(json.dumps(snapshot.to_dict(), allow_nan=False)))
 
 
@@ -47,11 +47,11 @@ FULL = full_document()
 
 
 def document(*path, to=...):
-    """The full document with something else at a place, or without it."""
+    """Return the full document with another value at a path, or without it."""
     return edit_json(FULL.to_dict(), *path, to=to)
 
 
-def test_a_document_has_the_fields_of_the_design():
+def test_a_document_has_all_documented_fields():
     tree = FULL.to_dict()
     assert list(tree) == [
         "schema_version",
@@ -86,7 +86,7 @@ def test_a_document_has_the_fields_of_the_design():
     assert tree["base"] == {"set": [["state", "before", 1]], "delete": []}
 
 
-def test_everything_comes_back():
+def test_a_full_document_survives_a_round_trip():
     again = through_text(FULL)
     assert again.digest == FULL.digest
     assert again.base.digest == FULL.base.digest
@@ -96,7 +96,7 @@ def test_everything_comes_back():
     assert again.to_dict() == FULL.to_dict()
 
 
-def test_a_document_without_events_and_base_comes_back():
+def test_a_document_without_events_and_base_survives_a_round_trip():
     snapshot = make_document(frozen(("session", "status", "running")))
     tree = snapshot.to_dict()
     assert "base" not in tree
@@ -108,7 +108,7 @@ def test_a_document_without_events_and_base_comes_back():
 
 
 @given(st.dictionaries(st.tuples(text, text), values, max_size=6), st.sampled_from(STATUSES))
-def test_any_state_comes_back_exactly(entries, status):
+def test_any_state_survives_a_round_trip(entries, status):
     entries[("session", "status")] = status
     snapshot = make_document(frozen(*((*pair, value) for pair, value in entries.items())))
     again = through_text(snapshot)
@@ -119,7 +119,7 @@ def test_any_state_comes_back_exactly(entries, status):
 
 
 @given(values)
-def test_any_value_comes_back_from_every_place_of_a_document(value):
+def test_any_value_survives_a_round_trip_in_every_part_of_a_document(value):
     places = [("messages", message_key(0)), ("state", "key"), ("session", "key"), ("other", "key")]
     sets = [(*place, value) for place in places]
     deletes = [("other", "key"), ("state", "before")]
@@ -139,7 +139,7 @@ def test_any_value_comes_back_from_every_place_of_a_document(value):
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_every_kind_of_value_comes_back(name):
+def test_every_type_of_value_survives_a_round_trip(name):
     value = SAMPLES[name]
     items = [("messages", message_key(0), value), ("state", "k", value), ("n", "k", value)]
     again = through_text(make_document(frozen(*items)))
@@ -158,20 +158,20 @@ def test_every_kind_of_value_comes_back(name):
         [],
     ],
 )
-def test_odd_keys_of_messages_come_back(keys):
+def test_unusual_message_keys_survive_a_round_trip(keys):
     snapshot = make_document(frozen(*(("messages", key, f"at {key}") for key in keys)))
     tree = snapshot.to_dict()
     assert ("message_keys" in tree["state"]) == bool(keys)
     assert [key for space, key in through_text(snapshot).snapshot.keys] == sorted(keys)
 
 
-def test_ordinary_keys_of_messages_are_not_written():
+def test_consecutive_message_keys_are_not_written():
     snapshot = make_document(frozen(*(("messages", message_key(n), n) for n in range(12))))
     assert "message_keys" not in snapshot.to_dict()["state"]
     assert through_text(snapshot).state.messages == list(range(12))
 
 
-def test_a_state_without_a_status_comes_back_without_one():
+def test_a_missing_status_survives_a_round_trip():
     for others in ([], [("session", "agent:a", True)]):
         snapshot = make_document(frozen(("state", "k", 1), *others))
         tree = snapshot.to_dict()
@@ -182,7 +182,7 @@ def test_a_state_without_a_status_comes_back_without_one():
         assert again.digest == snapshot.digest
 
 
-def test_a_hand_written_state_without_a_status_is_pending():
+def test_the_default_status_of_a_document_is_pending():
     again = Document.from_dict(
         {"schema_version": 1, "agent_id": "a", "session_id": "s", "state": {}}
     )
@@ -191,28 +191,28 @@ def test_a_hand_written_state_without_a_status_is_pending():
 
 
 @pytest.mark.parametrize("status", ["archived", "", None, 7, (1, 2)])
-def test_a_status_that_is_none_of_the_six_comes_back_as_the_state_had_it(status):
+def test_any_status_survives_a_round_trip(status):
     snapshot = make_document(frozen(("session", "status", status)))
     assert through_text(snapshot).digest == snapshot.digest
 
 
-def test_what_else_a_session_keeps_comes_back():
+def test_other_session_entries_survive_a_round_trip():
     snapshot = make_document(frozen(("session", "status", "failed"), ("session", "agent:a", True)))
     assert snapshot.to_dict()["state"]["session"] == {"agent:a": True}
     assert through_text(snapshot).digest == snapshot.digest
 
 
-def test_keys_that_look_like_tags_are_keys():
+def test_keys_that_look_like_value_tags_survive_a_round_trip():
     snapshot = make_document(
         frozen(("state", "$tuple", [1]), ("$set", "$map", 1), ("session", "$x", 1))
     )
     assert through_text(snapshot).digest == snapshot.digest
 
 
-# --------------------------------------------------------------------------- what is not known
+# ------------------------------------------------------------------------------- unknown fields
 
 
-def test_unknown_fields_survive():
+def test_unknown_fields_survive_a_round_trip():
     tree = with_digest({**FULL.to_dict(), "x-note": {"a": [1, None]}, "$odd": {"$tuple": [1]}})
     again = Document.from_dict(tree)
     assert again.extra == {
@@ -223,7 +223,7 @@ def test_unknown_fields_survive():
     assert again.to_dict() == tree
 
 
-def test_unknown_fields_of_the_state_survive():
+def test_unknown_fields_of_the_state_survive_a_round_trip():
     tree = FULL.to_dict()
     tree["state"]["summary"] = "of a later version"
     tree = with_digest(tree)
@@ -232,14 +232,14 @@ def test_unknown_fields_of_the_state_survive():
     assert again.to_dict() == tree
 
 
-def test_unknown_fields_of_an_event_survive():
+def test_unknown_fields_of_an_event_survive_a_round_trip():
     tree = FULL.to_dict()
     tree["events"][0]["duration"] = 3
     tree = with_digest(tree)
     assert Document.from_dict(tree).to_dict() == tree
 
 
-def test_what_is_optional_may_be_missing_or_null():
+def test_optional_fields_may_be_missing_or_null():
     least = {"schema_version": 1, "agent_id": "a", "session_id": "s", "state": {"messages": ["x"]}}
     names = ("snapshot_id", "parent_id", "created_at", "exported_at", "source_environment")
     for more in ({}, dict.fromkeys([*names, "tags", "events", "digest", "base"])):
@@ -251,22 +251,22 @@ def test_what_is_optional_may_be_missing_or_null():
         assert len(again.snapshot_id) == 36
 
 
-def test_times_of_another_zone_are_the_same_moment():
+def test_times_are_converted_to_utc():
     tree = {**FULL.to_dict(), "created_at": "2026-07-01T12:00:00+02:00"}
     again = Document.from_dict(with_digest(tree))
     assert again.to_dict()["created_at"] == "2026-07-01T10:00:00.000000Z"
 
 
-def test_the_number_of_events_is_told_where_they_are_not_there():
+def test_the_event_count_is_kept_without_events():
     tree = {**make_document(frozen(("a", "b", 1))).to_dict(), "event_log_count": 31}
     again = Document.from_dict(with_digest(tree))
     assert (again.event_log_count, again.events) == (31, ())
 
 
-# ---------------------------------------------------------------------------------- as text
+# ----------------------------------------------------------------------------------------- text
 
 
-def test_an_environment_that_is_no_text_is_told_with_its_variable():
+def test_an_environment_that_is_not_utf8_is_an_error_that_names_its_variable():
     snapshot = replace(FULL, source_environment=os.fsdecode(b"pr\xffod"))
     for written in (snapshot.chunks, snapshot.canonical):
         with pytest.raises(ValueError, match=r"pr.udcffod.* .*not UTF-8.*HOLDFAST_ENVIRONMENT"):
@@ -276,14 +276,14 @@ def test_an_environment_that_is_no_text_is_told_with_its_variable():
 @pytest.mark.parametrize(
     "snapshot", [FULL, make_document(), document_with_events(draft_event("one"))]
 )
-def test_the_text_of_a_document_is_its_json(snapshot):
+def test_the_text_of_a_document_is_its_json_data(snapshot):
     tree = snapshot.to_dict()
     text = b"".join(encode_chunks(tree))
     assert json.loads(text) == tree
     assert list(json.loads(text)) == list(tree)
 
 
-def test_the_text_has_a_line_for_each_message_value_and_event():
+def test_the_text_has_one_line_per_message_value_and_event():
     messages = [("messages", message_key(n), {"content": f"m{n}", "more": [1, 2]}) for n in (0, 1)]
     values = [("state", key, {"deep": [1, {"a": 2}]}) for key in ("one", "two")]
     drafts = [draft_event("set", set_=[each]) for each in (*messages, *values)]
@@ -292,10 +292,10 @@ def test_the_text_has_a_line_for_each_message_value_and_event():
         assert len([line for line in lines if line.strip().startswith(start)]) == 1
 
 
-# --------------------------------------------------------------------- changed on purpose
+# ------------------------------------------------------------------------------- allow_modified
 
 
-def test_a_document_that_was_changed_on_purpose_is_read_where_that_is_allowed():
+def test_a_modified_document_is_read_with_allow_modified():
     tree = document("state", "values", "plan", to="another")
     again = Document.from_dict(tree, allow_modified=True)
     assert again.state.values["plan"] == "another"
@@ -306,7 +306,7 @@ def test_a_document_that_was_changed_on_purpose_is_read_where_that_is_allowed():
     assert once_more.digest == again.digest
 
 
-def test_events_that_were_changed_on_purpose_are_a_chain_again():
+def test_allow_modified_recomputes_the_hash_chain():
     tree = document("events", 1, "data", to={"redacted": True})
     again = Document.from_dict(tree, allow_modified=True)
     assert again.events[1].data == {"redacted": True}
@@ -317,28 +317,28 @@ def test_events_that_were_changed_on_purpose_are_a_chain_again():
         Document.from_dict(document("events", 1, "seq", to=9), allow_modified=True)
 
 
-# -------------------------------------------------------------------------------- refusals
+# ----------------------------------------------------------------------------------- validation
 
 
 @pytest.mark.parametrize("tree", [None, [], "text", 7, b"{}", [{"schema_version": 1}]])
-def test_what_is_no_object_is_refused(tree):
+def test_data_that_is_not_an_object_is_rejected(tree):
     with pytest.raises(InvalidDocumentError, match="a document must be a JSON object"):
         Document.from_dict(tree)
 
 
 @pytest.mark.parametrize("name", ["agent_id", "session_id", "state"])
-def test_what_a_document_lacks_is_said(name):
+def test_missing_fields_are_named(name):
     with pytest.raises(InvalidDocumentError, match=f"not a session document: it lacks {name}"):
         Document.from_dict(document(name))
 
 
 @pytest.mark.parametrize("version", [..., None, 0, -1, True, "1", 1.0])
-def test_a_version_that_is_none_is_refused(version):
+def test_an_invalid_schema_version_is_rejected(version):
     with pytest.raises(InvalidDocumentError, match="schema_version.*must be a positive int"):
         Document.from_dict(document("schema_version", to=version))
 
 
-def test_a_newer_schema_is_refused_and_says_so():
+def test_a_newer_schema_version_is_rejected():
     with pytest.raises(InvalidDocumentError, match="schema version 2.*reads up to 1; upgrade"):
         Document.from_dict(document("schema_version", to=2))
 
@@ -352,13 +352,13 @@ def test_a_newer_schema_is_refused_and_says_so():
         ("state", "namespaces", "once", "mail"),
     ],
 )
-def test_a_state_that_was_changed_is_refused(path):
+def test_a_modified_state_is_rejected(path):
     with pytest.raises(InvalidDocumentError, match="does not match its digest.*changed after"):
         Document.from_dict(document(*path, to="failed"))
 
 
 @pytest.mark.parametrize("digest", ["", "sha256:" + "0" * 64, 7, []])
-def test_another_digest_is_refused(digest):
+def test_a_wrong_digest_is_rejected(digest):
     with pytest.raises(InvalidDocumentError, match="does not match its digest"):
         Document.from_dict(document("digest", to=digest))
 
@@ -380,12 +380,12 @@ def test_another_digest_is_refused(digest):
         (("events", 0, "seq"), 1, 2),
     ],
 )
-def test_an_event_that_was_changed_breaks_the_chain(path, value, seq):
+def test_a_modified_event_breaks_the_hash_chain(path, value, seq):
     with pytest.raises(InvalidDocumentError, match=f"event {seq} .*breaks the hash chain"):
         Document.from_dict(document(*path, to=value))
 
 
-def test_events_that_are_missing_swapped_or_doubled_break_the_chain():
+def test_missing_swapped_and_duplicate_events_break_the_hash_chain():
     events = FULL.to_dict()["events"]
     one, two, three, four = events
     for wrong in ([one, three, four], [one, three, two, four], [one, two, two, three, four]):
@@ -394,7 +394,7 @@ def test_events_that_are_missing_swapped_or_doubled_break_the_chain():
 
 
 @pytest.mark.parametrize("left", [1, 3])
-def test_events_that_were_cut_off_at_the_end_are_missed(left):
+def test_truncated_events_are_detected(left):
     tree = document("events", to=FULL.to_dict()["events"][:left])
     with pytest.raises(
         InvalidDocumentError, match=f"has {left} events.*event_log_count is 4.*allow_modified"
@@ -407,14 +407,14 @@ def test_events_that_were_cut_off_at_the_end_are_missed(left):
 
 
 @pytest.mark.parametrize("count", [0, 3, 5, 8, 999])
-def test_another_number_of_events_than_there_are_is_refused(count):
+def test_a_wrong_event_count_is_rejected(count):
     with pytest.raises(InvalidDocumentError, match="event_log_count"):
         Document.from_dict(document("event_log_count", to=count))
     tree = with_digest(document("event_log_count"))
     assert Document.from_dict(tree).event_log_count == 4
 
 
-def test_an_event_that_was_taken_out_on_purpose_cannot_be():
+def test_events_cannot_be_removed_with_allow_modified():
     one, _, three, four = FULL.to_dict()["events"]
     tree = document("events", to=[one, three, four])
     with pytest.raises(InvalidDocumentError, match="cannot be removed or reordered") as refused:
@@ -427,11 +427,11 @@ class Point:
         self.x = x
 
 
-def test_a_document_with_a_type_that_is_not_registered_here_says_what_to_do():
+def test_an_unregistered_type_is_an_error_that_names_register_type():
     register_type(Point, name="point in a document", encode=lambda point: point.x, decode=Point)
     tree = make_document(frozen(("state", "where", Point(3)))).to_dict()
     assert Document.from_dict(tree).state.values["where"].x == 3
-    # As in a process that did not register it.
+    # Simulate a process that did not register it.
     del lowering.registered_names["point in a document"], lowering.registered_types[Point]
     with pytest.raises(UnsupportedValueError, match="register_type"):
         Document.from_dict(tree)

@@ -1,4 +1,4 @@
-"""A session as one document: what is committed, or a kept snapshot, with all its events."""
+"""Export the committed state of a session, or a saved snapshot, with its events."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from support.conversations import contents, large_session, opened, said, types
 
 
 def folded(document):
-    """Where the events of a document lead."""
+    """Return the state that the events of a document lead to."""
     store = Store()
     if document.base is not None:
         store.restore(document.base)
@@ -34,12 +34,12 @@ def folded(document):
 
 
 def through_json(document):
-    """A document as whoever gets the file reads it."""
+    """Return the document as read from its JSON text."""
     return Document.from_dict(json.loads(json.dumps(document.to_dict())))
 
 
 @async_test
-async def test_a_document_of_an_event_has_the_state_and_the_events_up_to_it():
+async def test_an_export_at_an_event_has_the_state_and_events_up_to_it():
     session = await said(await opened(MemoryStateStore()), "a", "b", "c")
     document = await session.export(at=3, tags={"a": "1"})
     assert types(document.events) == ["session.started", "message.appended", "message.appended"]
@@ -58,7 +58,7 @@ async def test_a_document_of_an_event_has_the_state_and_the_events_up_to_it():
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/state.db"])
-def test_a_document_has_the_state_and_all_events(url, tmp_path):
+def test_an_export_has_the_state_and_all_events(url, tmp_path):
     async def work():
         async with open_state_store(url.format(tmp_path)) as store:
             session = await said(await opened(store), "a", "b")
@@ -83,7 +83,7 @@ def test_a_document_has_the_state_and_all_events(url, tmp_path):
 
 
 @async_test
-async def test_what_waits_is_not_exported():
+async def test_pending_events_are_not_exported():
     session = await said(await opened(MemoryStateStore()), "committed")
     session.add_message("user", "waiting")
     document = await session.export()
@@ -93,14 +93,14 @@ async def test_what_waits_is_not_exported():
 
 
 @async_test
-async def test_a_session_that_was_never_committed_cannot_be_exported():
+async def test_a_session_without_commits_cannot_be_exported():
     session = await opened(MemoryStateStore())
     with pytest.raises(NotFoundError, match="agent bot has no session ses in this store"):
         await session.export()
 
 
 @async_test
-async def test_a_kept_snapshot_is_exported_with_the_events_up_to_it():
+async def test_a_saved_snapshot_is_exported_with_the_events_up_to_it():
     session = await said(await opened(MemoryStateStore()), "a")
     saved = await session.save(tags={"env": "production", "kept": "yes"})
     await said(session, "b", "c")
@@ -119,7 +119,7 @@ async def test_a_kept_snapshot_is_exported_with_the_events_up_to_it():
 
 
 @async_test
-async def test_what_is_now_has_an_id_of_its_own_and_follows_the_last_snapshot():
+async def test_an_export_of_the_head_has_a_new_id_and_the_last_snapshot_as_parent():
     session = await said(await opened(MemoryStateStore()), "a")
     assert (await session.export()).parent_id is None
     first = await session.save()
@@ -134,7 +134,7 @@ async def test_what_is_now_has_an_id_of_its_own_and_follows_the_last_snapshot():
 
 
 @async_test
-async def test_when_and_where_it_was_exported_is_said(monkeypatch):
+async def test_an_export_has_its_time_and_environment(monkeypatch):
     session = await said(await opened(MemoryStateStore()), "a")
     monkeypatch.delenv("HOLDFAST_ENVIRONMENT", raising=False)
     before = dt.datetime.now(dt.UTC)
@@ -146,19 +146,19 @@ async def test_when_and_where_it_was_exported_is_said(monkeypatch):
 
 
 @async_test
-async def test_what_is_not_there_cannot_be_exported():
+async def test_exporting_a_missing_snapshot_is_an_error():
     session = await said(await opened(MemoryStateStore()), "a")
     missing = new_id()
     with pytest.raises(NotFoundError, match=f"no snapshot {missing} in sessions/ses/"):
         await session.export(at=missing)
-    with pytest.raises(ValueError, match="snapshot_id is made of"):
+    with pytest.raises(ValueError, match="invalid snapshot_id"):
         await session.export(at="../x")
     with pytest.raises(TypeError, match="tags must be a mapping"):
         await session.export(tags="env")
 
 
 @async_test
-async def test_after_pruning_a_document_has_the_events_that_are_left_and_what_they_begin_with():
+async def test_after_pruning_an_export_has_the_remaining_events_and_their_base():
     session = await opened(MemoryStateStore())
     saved = []
     for number in range(6):
@@ -176,7 +176,7 @@ async def test_after_pruning_a_document_has_the_events_that_are_left_and_what_th
     assert again.base.digest == saved[4].digest
     assert folded(again).digest == document.digest
 
-    # Its own events are gone, its state is not.
+    # The events before the snapshot were pruned, but its state is kept.
     pinned = await session.export(at=saved[1].snapshot_id)
     assert pinned.digest == saved[1].digest
     assert (pinned.events, pinned.event_log_count, pinned.base) == ((), 0, None)
@@ -184,7 +184,7 @@ async def test_after_pruning_a_document_has_the_events_that_are_left_and_what_th
 
 
 @async_test
-async def test_keyframes_do_not_shorten_a_document(monkeypatch):
+async def test_an_export_has_all_events_despite_keyframes(monkeypatch):
     monkeypatch.setattr(timeline, "MAX_SEGMENTS", 3)
     session = await said(await opened(MemoryStateStore()), *"abcdefghij")
     document = await session.export()
@@ -194,7 +194,7 @@ async def test_keyframes_do_not_shorten_a_document(monkeypatch):
 
 
 @async_test
-async def test_a_session_of_several_agents_is_exported_as_one():
+async def test_a_multi_agent_session_is_exported_as_one_document():
     crew = await opened(MemoryStateStore(), scope="multi_agent", agent_id="crew")
     crew.agent("writer").add_message("assistant", "draft")
     crew.agent("writer").set("step", 1)

@@ -16,13 +16,13 @@ FULL = full_document()
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.json.gz", "a.json.zst"])
-def test_a_document_is_written_and_read_by_two_functions(tmp_path, name):
+def test_a_written_document_is_read_back(tmp_path, name):
     assert holdfast.write_document(FULL, tmp_path / name) is None
     assert holdfast.read_document(tmp_path / name).to_dict() == FULL.to_dict()
     assert holdfast.read_document(str(tmp_path / name)).to_dict() == FULL.to_dict()
 
 
-def test_a_document_that_was_edited_is_read_where_that_is_allowed(tmp_path):
+def test_an_edited_document_is_read_with_allow_modified(tmp_path):
     path = tmp_path / "a.json"
     path.write_text(json.dumps(edit_json(FULL.to_dict(), "tags", to={})))
     with pytest.raises(InvalidDocumentError, match="digest"):
@@ -30,7 +30,7 @@ def test_a_document_that_was_edited_is_read_where_that_is_allowed(tmp_path):
     assert holdfast.read_document(path, allow_modified=True).tags == {}
 
 
-def test_a_signature_can_be_required(tmp_path):
+def test_a_signature_by_a_trusted_key_can_be_required(tmp_path):
     key = SigningKey.generate()
     holdfast.write_document(sign_document(FULL, key), tmp_path / "a.json")
     found = holdfast.read_document(tmp_path / "a.json", trusted=[key.public])
@@ -39,7 +39,7 @@ def test_a_signature_can_be_required(tmp_path):
         holdfast.read_document(tmp_path / "a.json", trusted=[SigningKey.generate().public])
 
 
-def test_what_is_not_a_snapshot_is_not_written(tmp_path):
+def test_only_a_document_is_written(tmp_path):
     with pytest.raises(TypeError, match="write_document takes a Document, got"):
         holdfast.write_document(FULL.to_dict(), tmp_path / "a.json")
     assert list(tmp_path.iterdir()) == []
@@ -53,7 +53,7 @@ def test_a_manager_without_a_state_store_reads_and_writes_documents(tmp_path):
 
 
 @async_test
-async def test_a_manager_without_a_state_store_says_what_needs_one():
+async def test_a_manager_without_a_state_store_raises_a_clear_error():
     manager = SnapshotManager()
     needs = r"no state store.*SnapshotManager\(state_store=\.\.\.\)"
     with pytest.raises(StateStoreError, match=needs):
@@ -67,7 +67,7 @@ async def test_a_manager_without_a_state_store_says_what_needs_one():
             getattr(manager, name)
 
 
-def test_values_that_were_migrated_are_written_with_the_event_that_did_it(tmp_path):
+def test_migrated_values_are_recorded_as_an_event(tmp_path):
     migrations = ValueMigrations(2, {1: lambda values: {**values, "plan": "new"}})
     path = tmp_path / "a.json"
     path.write_text(json.dumps(with_digest(FULL.to_dict())))

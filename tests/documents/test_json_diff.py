@@ -1,4 +1,4 @@
-"""What differs between two states, and the JSON Patch that leads from one to the other."""
+"""Differences of states, and JSON Patches from one to the other."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def frozen(*items):
 
 
 def applied(tree, operations):
-    """What RFC 6902 makes of a document."""
+    """Apply a JSON Patch (RFC 6902)."""
     tree = {"": copy.deepcopy(tree)}
     for operation in operations:
         *way, last = ("" + operation["path"]).split("/")
@@ -62,21 +62,21 @@ def applied(tree, operations):
 
 
 def exact(tree):
-    """JSON text, in which 1, 1.0 and true differ."""
+    """Return JSON text, in which 1, 1.0 and true differ."""
     return json.dumps(tree, sort_keys=True)
 
 
 @given(JSON, JSON)
-def test_a_patch_leads_from_one_to_the_other(before, after):
+def test_applying_a_patch_gives_the_other_value(before, after):
     assert exact(applied(before, make_patch(before, after))) == exact(after)
 
 
 @given(JSON)
-def test_what_is_the_same_needs_no_patch(tree):
+def test_the_patch_of_equal_values_is_empty(tree):
     assert list(make_patch(tree, copy.deepcopy(tree))) == []
 
 
-def test_a_patch_says_no_more_than_what_differs():
+def test_a_patch_contains_only_differences():
     before = {"plan": {"step": 3, "notes": ["a", "b"]}, "gone": 1, "same": [1, 2]}
     after = {"plan": {"step": 4, "notes": ["a", "c", "d"]}, "same": [1, 2], "new": None}
     assert list(make_patch(before, after)) == [
@@ -93,11 +93,11 @@ def test_a_patch_says_no_more_than_what_differs():
 
 
 @pytest.mark.parametrize(("name", "shown"), [("a/b", "a~1b"), ("~", "~0"), ("~1", "~01"), ("", "")])
-def test_a_name_is_escaped_as_a_part_of_a_pointer(name, shown):
+def test_names_are_escaped_in_pointers(name, shown):
     assert escape_pointer(name) == shown
 
 
-def test_every_entry_that_differs_is_told_in_order():
+def test_differences_are_sorted_by_entry():
     base = frozen(("state", "b", 1), ("state", "c", {"x": (1, 2)}), ("z", "same", 1))
     later = frozen(("state", "a", b"x"), ("state", "c", {"x": (1, 3)}), ("z", "same", 1))
     added, removed, changed = diff_states(later, base)
@@ -116,7 +116,7 @@ ENTRIES = st.dictionaries(
 
 
 @given(ENTRIES, ENTRIES)
-def test_the_patch_of_two_states_leads_from_one_document_to_the_other(before, after):
+def test_applying_a_state_patch_gives_the_other_document(before, after):
     base, later = (frozen(*((*pair, value) for pair, value in e.items())) for e in (before, after))
     document = {"state": encode_state(base), "more": 1}
     found = applied(document, make_state_patch(later, base))

@@ -1,4 +1,4 @@
-"""Documents as files: there wholly or not at all, and not trusted when they are read."""
+"""JSON files are written atomically, and not trusted when they are read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def written(path, tree=TREE):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_was_written_is_read(tmp_path, name):
+def test_written_data_is_read_back(tmp_path, name):
     target = tmp_path / name
     assert written(target) == target
     assert json_file.read_json_file(target) == TREE
@@ -37,7 +37,7 @@ def test_what_was_written_is_read(tmp_path, name):
     assert [each.name for each in tmp_path.iterdir()] == [name]
 
 
-def test_a_file_is_packed_as_its_name_says(tmp_path):
+def test_the_suffix_selects_the_compression(tmp_path):
     data = b"".join(encode_chunks(TREE))
     assert written(tmp_path / "a.json").read_bytes() == data
     assert gzip.decompress(written(tmp_path / "a.json.gz").read_bytes()) == data
@@ -45,26 +45,26 @@ def test_a_file_is_packed_as_its_name_says(tmp_path):
     assert zstandard.ZstdDecompressor().stream_reader(packed).read() == data
 
 
-def test_the_same_document_gives_the_same_bytes(tmp_path):
+def test_the_same_data_gives_the_same_bytes(tmp_path):
     for name in NAMES:
         assert written(tmp_path / name).read_bytes() == written(tmp_path / name).read_bytes()
 
 
-def test_what_is_packed_is_known_by_its_bytes_and_not_by_its_name(tmp_path):
+def test_compression_is_detected_by_content(tmp_path):
     for name in NAMES:
         data = written(tmp_path / name).read_bytes()
         (tmp_path / "odd.txt").write_bytes(data)
         assert json_file.read_json_file(tmp_path / "odd.txt") == TREE
 
 
-def test_what_an_editor_puts_before_a_document_does_not_disturb(tmp_path):
+def test_a_byte_order_mark_and_whitespace_are_skipped(tmp_path):
     text = json.dumps(TREE).encode()
     for before in (b"\xef\xbb\xbf", b"\n \t\r\n", b"\xef\xbb\xbf\n"):
         (tmp_path / "a.json").write_bytes(before + text)
         assert json_file.read_json_file(tmp_path / "a.json") == TREE
 
 
-def test_writing_that_fails_leaves_what_was_there(tmp_path):
+def test_a_failed_write_keeps_the_old_file(tmp_path):
     target = written(tmp_path / "a.json")
     before = target.read_bytes()
 
@@ -79,7 +79,7 @@ def test_writing_that_fails_leaves_what_was_there(tmp_path):
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_a_disk_that_fails_is_said(tmp_path, monkeypatch):
+def test_a_disk_error_is_reported(tmp_path, monkeypatch):
     def failing(descriptor):
         raise OSError(28, "No space left on device")
 
@@ -89,7 +89,7 @@ def test_a_disk_that_fails_is_said(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_path_that_cannot_be_written_is_refused_before_any_work(tmp_path):
+def test_an_unwritable_path_is_rejected_before_writing(tmp_path):
     with pytest.raises(StateStoreError, match="is a directory; name a file in it"):
         json_file.check_writable(tmp_path)
     with pytest.raises(StateStoreError, match="no such directory"):
@@ -97,27 +97,27 @@ def test_a_path_that_cannot_be_written_is_refused_before_any_work(tmp_path):
     assert json_file.check_writable(tmp_path / "a.json") == tmp_path / "a.json"
 
 
-def test_a_path_that_this_user_has_no_right_to_is_refused(tmp_path, monkeypatch):
+def test_a_directory_without_write_permission_is_rejected(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(StateStoreError, match="permission denied"):
         json_file.check_writable(tmp_path / "a.json")
 
 
-def test_a_file_that_this_user_may_not_overwrite_is_refused(tmp_path, monkeypatch):
+def test_a_read_only_file_is_not_overwritten(tmp_path, monkeypatch):
     target = written(tmp_path / "a.json")
     monkeypatch.setattr(os, "access", lambda path, mode: path != target)
     with pytest.raises(StateStoreError, match="permission denied"):
         json_file.check_writable(target)
 
 
-def test_what_is_not_there_or_is_a_folder_is_refused(tmp_path):
+def test_a_missing_file_and_a_directory_are_errors(tmp_path):
     with pytest.raises(InvalidDocumentError, match="no such file"):
         json_file.read_json_file(tmp_path / "none.json")
     with pytest.raises(InvalidDocumentError, match="is a directory, not a document"):
         json_file.read_json_file(tmp_path)
 
 
-def test_what_cannot_be_read_is_said(tmp_path, monkeypatch):
+def test_a_read_error_is_reported(tmp_path, monkeypatch):
     target = written(tmp_path / "a.json")
 
     def failing(*arguments):
@@ -129,10 +129,10 @@ def test_what_cannot_be_read_is_said(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_file_that_was_cut_short_is_refused(tmp_path, name):
+def test_a_truncated_file_is_rejected(tmp_path, name):
     target = written(tmp_path / name)
     data = target.read_bytes()
-    # What lacks nothing but the checksum, of four bytes, has all of its content.
+    # Without its four-byte checksum, the content is still complete.
     for length in range(0, len(data) - 4, 41):
         target.write_bytes(data[:length])
         with pytest.raises(InvalidDocumentError, match=name):
@@ -140,7 +140,7 @@ def test_a_file_that_was_cut_short_is_refused(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", NAMES[1:3])
-def test_a_packed_file_that_was_changed_is_refused(tmp_path, name):
+def test_a_damaged_compressed_file_is_rejected(tmp_path, name):
     target = written(tmp_path / name)
     data = target.read_bytes()
     middle = len(data) // 2
@@ -153,20 +153,20 @@ def test_a_packed_file_that_was_changed_is_refused(tmp_path, name):
     "data",
     [b"", b"hello", b"\x00" * 100, b"{", b'{"a": }', b'{"a": "\xff"}', b"<html>", b"{} {}"],
 )
-def test_what_is_no_json_is_refused(tmp_path, data):
+def test_a_file_that_is_not_json_is_rejected(tmp_path, data):
     (tmp_path / "a.json").write_bytes(data)
     with pytest.raises(InvalidDocumentError, match=r"a\.json"):
         json_file.read_json_file(tmp_path / "a.json")
 
 
-def test_json_that_is_nested_without_end_is_refused(tmp_path):
+def test_deeply_nested_json_is_rejected(tmp_path):
     (tmp_path / "a.json").write_bytes(b"[" * 200_000 + b"]" * 200_000)
     with pytest.raises(InvalidDocumentError, match=r"a\.json is nested too deep"):
         json_file.read_json_file(tmp_path / "a.json")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_more_is_unpacked_than_is_allowed(tmp_path, name):
+def test_decompression_stops_at_the_limit(tmp_path, name):
     target = written(tmp_path / name, {**TREE, "note": "x" * 5_000_000})
     if name.endswith(("gz", "zst")):
         assert target.stat().st_size < 100_000
@@ -175,7 +175,7 @@ def test_no_more_is_unpacked_than_is_allowed(tmp_path, name):
     assert json_file.read_json_file(target, limits=DocumentLimits(max_bytes=6_000_000))["note"]
 
 
-def test_where_zstandard_is_not_installed_it_is_said_before_any_work(tmp_path, monkeypatch):
+def test_a_missing_zstandard_is_reported_before_writing(tmp_path, monkeypatch):
     target = written(tmp_path / "a.json.zst")
     monkeypatch.setitem(sys.modules, "zstandard", None)
     for asked in (json_file.check_writable, json_file.read_json_file):
@@ -206,13 +206,13 @@ def test_a_pipe_is_read_and_never_replaced(tmp_path):
     assert pipe.is_fifo()
 
 
-def test_a_name_may_be_as_long_as_names_can_be(tmp_path):
+def test_the_longest_possible_file_name_can_be_written(tmp_path):
     target = tmp_path / ("x" * 250 + ".json")
     json_file.write_json_file(target, [b"{}"])
     assert json_file.read_json_file(target) == {}
 
 
-def test_frames_of_zstd_that_are_to_be_skipped_are(tmp_path):
+def test_skippable_zstd_frames_are_skipped(tmp_path):
     text = json.dumps(TREE).encode()
     half = len(text) // 2
     first, second = (zstandard.compress(part) for part in (text[:half], text[half:]))
@@ -231,11 +231,11 @@ def test_frames_of_zstd_that_are_to_be_skipped_are(tmp_path):
             json_file.read_json_file(file)
 
 
-# -------------------------------------------------------------------- what is there already
+# -------------------------------------------------------------------------------- existing files
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o444, 0o666])
-def test_a_file_that_is_replaced_keeps_its_mode(tmp_path, monkeypatch, mode):
+def test_a_replaced_file_keeps_its_mode(tmp_path, monkeypatch, mode):
     target = written(tmp_path / "a.json")
     target.chmod(mode)
     monkeypatch.setattr(os, "access", lambda path, mode: True)
@@ -251,7 +251,7 @@ def test_a_file_that_is_replaced_keeps_its_mode(tmp_path, monkeypatch, mode):
     assert target.read_bytes() == b"{}"
 
 
-def test_a_new_file_has_the_mode_that_the_user_gives_to_new_files(tmp_path):
+def test_a_new_file_has_the_default_mode(tmp_path):
     before = os.umask(0o027)
     try:
         assert written(tmp_path / "a.json").stat().st_mode & 0o7777 == 0o640
@@ -259,7 +259,7 @@ def test_a_new_file_has_the_mode_that_the_user_gives_to_new_files(tmp_path):
         os.umask(before)
 
 
-def test_a_link_is_replaced_by_a_file_that_others_can_read_no_better(tmp_path):
+def test_a_symbolic_link_is_replaced_and_its_mode_is_kept(tmp_path):
     real, link = tmp_path / "real", tmp_path / "link.json"
     real.write_bytes(b"old")
     real.chmod(0o600)

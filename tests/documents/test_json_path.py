@@ -1,4 +1,4 @@
-"""Paths to what a state holds: how they are written, where they lead, and what is none."""
+"""Paths into a state are parsed, formatted and matched."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from holdfast.documents.json_path import (
         ("/messages/*/content", ("messages", WILDCARD, "content")),
     ],
 )
-def test_a_path_is_read(text, steps):
+def test_a_path_is_parsed(text, steps):
     assert parse_path(text).steps == steps
     assert str(parse_path(text)) == text
 
@@ -68,12 +68,12 @@ def test_a_path_is_read(text, steps):
         ("events[*].data", "must start with one of"),
     ],
 )
-def test_a_text_that_is_no_path_is_refused_with_the_reason(text, says):
+def test_an_invalid_path_is_an_error_with_the_reason(text, says):
     with pytest.raises(ValueError, match=f"invalid path .*{says}.*use a path such as values"):
         parse_path(text)
 
 
-def test_only_texts_in_a_list_are_paths():
+def test_paths_must_be_a_list_of_strings():
     with pytest.raises(TypeError, match="path must be a str such as values.customer.name, got 3"):
         parse_path(3)
     with pytest.raises(TypeError, match=r"got a str; pass \['values.x'\]"):
@@ -89,11 +89,11 @@ def test_only_texts_in_a_list_are_paths():
         ("namespaces", "state/writer", "a@b"),
     ],
 )
-def test_what_is_written_is_read_as_the_same(steps):
+def test_a_formatted_path_is_parsed_to_the_same_steps(steps):
     assert parse_path(format_path(steps)).steps == steps
 
 
-def test_keys_of_other_types_are_written_too():
+def test_keys_of_other_types_are_formatted():
     assert format_path(("values", (1, 2), b"x", WILDCARD)) == 'values["(1, 2)"]["b\'x\'"][*]'
 
 
@@ -132,7 +132,7 @@ LAST = {"role": "user", "id": 3, "n": []}
         ("messages[9]", {}),
     ],
 )
-def test_a_state_without_a_path_lacks_what_it_leads_to_and_nothing_else(path, gone):
+def test_removing_a_path_removes_only_what_it_leads_to(path, gone):
     state = a_state()
     left = remove_paths(state, parse_paths([path]))
     expected = {
@@ -144,7 +144,7 @@ def test_a_state_without_a_path_lacks_what_it_leads_to_and_nothing_else(path, go
     assert found == expected
 
 
-def test_each_of_many_is_reached():
+def test_a_wildcard_matches_every_item():
     left = remove_paths(
         a_state(), parse_paths(["messages[*].id", "values.customer.phones[*].no", "values.at"])
     )
@@ -153,7 +153,7 @@ def test_each_of_many_is_reached():
     assert remove_paths(a_state(), ()).digest == a_state().digest
 
 
-def test_a_number_in_a_path_is_an_index_or_a_key():
+def test_a_number_in_a_path_matches_an_index_or_a_key():
     value = {7: "a", "7": "b", "list": [0, 1, 2]}
     dropped = parse_path("values.7").steps[1:]
     assert transform_at(value, dropped, lambda _: REMOVED) == {"list": [0, 1, 2]}
@@ -161,7 +161,7 @@ def test_a_number_in_a_path_is_an_index_or_a_key():
     assert transform_at(value, ("list", -1), str) == {**value, "list": [0, 1, "2"]}
 
 
-def test_items_that_go_leave_their_places_to_those_that_follow():
+def test_removed_list_items_do_not_shift_the_others():
     def dropped(value, *steps):
         return transform_at(value, steps, lambda _: REMOVED)
 
@@ -172,7 +172,7 @@ def test_items_that_go_leave_their_places_to_those_that_follow():
     assert dropped([1, 2, 3], WILDCARD) == []
 
 
-def test_tuples_sets_and_registered_types_are_walked_into():
+def test_paths_lead_into_tuples_sets_and_registered_types():
     assert transform_at({"a": (1, {2, 3})}, ("a", 1, WILDCARD), lambda _: REMOVED) == {
         "a": (1, set())
     }
@@ -185,7 +185,7 @@ def test_tuples_sets_and_registered_types_are_walked_into():
 
 
 class Box:
-    """A type of somebody's own, which is particular about its content."""
+    """A registered type that validates its content."""
 
     def __init__(self, content):
         if "n" not in content:
@@ -196,7 +196,7 @@ class Box:
 register_type(Box, name="tests.paths.Box", encode=lambda box: box.content, decode=Box)
 
 
-def test_messages_have_the_place_that_they_have_in_the_conversation():
+def test_messages_have_their_index_in_the_conversation():
     places = EntryPaths(a_state())
     assert places.steps_to("messages", "000000000007") == ("messages", 2)
     assert places.steps_to("messages", "000000000123") == ("messages", 123)

@@ -1,4 +1,4 @@
-"""What a document may cost to read is bounded before any of it is built."""
+"""The cost of reading a document is limited before it is parsed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ATTACKS = {
 
 @pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress], ids=["gz", "zst"])
 @pytest.mark.parametrize("name", ATTACKS)
-def test_a_small_file_cannot_cost_much(tmp_path, name, pack):
+def test_a_small_file_cannot_take_much_time(tmp_path, name, pack):
     path = tmp_path / "document.json.gz"
     path.write_bytes(pack(ATTACKS[name]))
     assert path.stat().st_size < 50_000
@@ -82,14 +82,14 @@ def test_a_small_file_cannot_take_much_memory(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["empty lists as messages", "zeros as messages"])
-def test_a_plain_file_is_held_to_the_number_of_objects(tmp_path, name):
+def test_an_uncompressed_file_is_limited_in_objects(tmp_path, name):
     path = tmp_path / "document.json"
     path.write_bytes(ATTACKS[name])
     with pytest.raises(DocumentTooLargeError, match="more than 1,000,000 values and names"):
         holdfast.read_document(path, limits=DocumentLimits(max_objects=1_000_000))
 
 
-def test_what_stands_in_texts_does_not_count(tmp_path):
+def test_structure_inside_strings_is_not_counted(tmp_path):
     path = tmp_path / "document.json.gz"
     text = json.dumps(json.dumps([{"a": [1, 2, "\\", '"']}] * 100_000))
     path.write_bytes(gzip.compress(inside(b'"messages":[' + text.encode() + b"]")))
@@ -97,7 +97,7 @@ def test_what_stands_in_texts_does_not_count(tmp_path):
     assert len(holdfast.read_document(path, limits=limits).state.messages) == 1
 
 
-def test_a_document_that_no_reader_would_take_is_not_written(tmp_path):
+def test_a_document_that_readers_would_refuse_is_not_written(tmp_path):
     store = holdfast.Store()
     store.set("state", "grid", [0] * 400_000)
     snapshot = holdfast.Document(snapshot=store.snapshot(), agent_id="a", session_id="s")
@@ -111,13 +111,13 @@ def test_a_document_that_no_reader_would_take_is_not_written(tmp_path):
 
 
 @pytest.mark.parametrize("fields", [{"max_bytes": 0}, {"max_objects": -1}, {"max_bytes": 1.5}])
-def test_limits_are_numbers_from_1(fields):
+def test_limits_must_be_positive_ints(fields):
     with pytest.raises(ValueError, match="must be a positive int, got"):
         DocumentLimits(**fields)
 
 
 def counted(tree):
-    """How many values and names JSON data has, but for one in each list and object."""
+    """Count the values and names of JSON data, without one per list and object."""
     if isinstance(tree, dict):
         return 1 + 2 * len(tree) - bool(tree) + sum(counted(each) for each in tree.values())
     if isinstance(tree, list):
@@ -133,7 +133,7 @@ TREES = st.recursive(
 
 
 @given(TREES, st.integers(1, 7))
-def test_objects_are_counted_however_the_text_is_cut(tree, size):
+def test_objects_are_counted_in_any_chunks(tree, size):
     text = json.dumps(tree).encode()
     meter = DocumentMeter("text")
     for at in range(0, len(text), size):
@@ -141,7 +141,7 @@ def test_objects_are_counted_however_the_text_is_cut(tree, size):
     assert meter.objects == counted(tree)
 
 
-def test_a_file_of_the_largest_size_is_counted_in_linear_time():
+def test_counting_takes_linear_time():
     def work(count):
         meter = DocumentMeter("text")
         began = time.process_time()

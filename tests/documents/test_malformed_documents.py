@@ -1,4 +1,4 @@
-"""Documents that are not as they should be: each is refused, with what is wrong and where."""
+"""Malformed documents are rejected with an error that names the field."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FULL = full_document()
 
 
 def document(*path, to=...):
-    """A document that has all, with something else at a place, or without it."""
+    """Return the full document with another value at a path, or without it."""
     return edit_json(FULL.to_dict(), *path, to=to)
 
 
@@ -114,7 +114,7 @@ NAMES = [f"{path}={value}" for path, value, _ in MALFORMED]
 
 def refusal(path, value):
     tree = document(*path, to=value)
-    # A chain would refuse much of it anyway, before it is looked at.
+    # The hash chain would reject most changes before they are examined.
     for event in tree["events"] if isinstance(tree["events"], list) else ():
         if isinstance(event, dict):
             event.pop("hash")
@@ -124,17 +124,17 @@ def refusal(path, value):
 
 
 @pytest.mark.parametrize(("path", "value", "where"), MALFORMED, ids=NAMES)
-def test_what_is_malformed_is_refused(path, value, where):
+def test_malformed_fields_are_rejected(path, value, where):
     assert refusal(path, value)
 
 
 @pytest.mark.parametrize(("path", "value", "where"), MALFORMED, ids=NAMES)
-def test_a_refusal_says_where(path, value, where):
+def test_an_error_names_the_malformed_field(path, value, where):
     assert where in refusal(path, value)
 
 
 @pytest.mark.parametrize("seq", [0, -7])
-def test_an_event_before_the_first_is_refused(seq):
+def test_an_event_number_below_1_is_rejected(seq):
     event = {**FULL.to_dict()["events"][0], "seq": seq}
     del event["hash"]
     with pytest.raises(InvalidDocumentError, match="seq"):
@@ -161,7 +161,7 @@ JUNK = st.recursive(
 
 
 def places(tree, path=()):
-    """Every place in a tree."""
+    """Yield every path in JSON data."""
     if path:
         yield path
     if isinstance(tree, dict | list):
@@ -174,19 +174,19 @@ PLACES = list(places(FULL.to_dict()))
 
 @settings(max_examples=200)
 @given(st.sampled_from(PLACES), JUNK | st.just(...))
-def test_a_document_with_anything_anywhere_is_read_or_refused(path, junk):
+def test_any_data_in_any_field_is_read_or_rejected(path, junk):
     try:
         again = Document.from_dict(document(*path, to=junk))
     except InvalidDocumentError:
         pass
     else:
-        # What is accepted beside a digest and a chain is what these were made of.
+        # With digest and chain intact, an accepted document has the original content.
         assert again.to_dict() == FULL.to_dict()
 
 
 @settings(max_examples=120)
 @given(st.lists(st.tuples(st.sampled_from(PLACES), JUNK), min_size=1, max_size=4))
-def test_a_document_that_may_be_modified_is_read_or_refused(changes):
+def test_any_data_is_read_or_rejected_with_allow_modified(changes):
     tree = FULL.to_dict()
     for path, junk in changes:
         at = tree
@@ -205,7 +205,7 @@ def test_a_document_that_may_be_modified_is_read_or_refused(changes):
     assert once_more.digest == again.digest
 
 
-def test_a_document_that_is_nested_without_end_is_refused():
+def test_deeply_nested_fields_are_rejected():
     deep = []
     for _ in range(100_000):
         deep = [deep]

@@ -1,4 +1,4 @@
-"""Documents of older versions, brought up to date step by step."""
+"""Documents of older schema versions, and older values, are migrated step by step."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from holdfast.documents.migrations import ValueMigrations, migrate_schema, schem
 
 @pytest.fixture
 def steps(monkeypatch):
-    """No steps but those of the test."""
+    """Register only the steps of the test."""
     monkeypatch.setattr(migrations, "_steps", {})
 
 
-def test_a_document_of_the_newest_schema_is_left_as_it_is(steps):
+def test_a_document_of_the_newest_schema_is_not_migrated(steps):
     tree = {"schema_version": 1, "state": {}}
     assert migrate_schema(tree) == tree
     assert migrate_schema(tree) is not tree
 
 
-def test_an_older_document_goes_through_every_step(steps):
+def test_an_older_document_passes_through_every_step(steps):
     @schema_step(1)
     def _(tree):
         return {**tree, "was": ["one"]}
@@ -37,18 +37,18 @@ def test_an_older_document_goes_through_every_step(steps):
     assert given == {"schema_version": 1}
 
 
-def test_where_a_step_is_missing_it_is_said(steps):
+def test_a_missing_schema_step_is_an_error(steps):
     with pytest.raises(InvalidDocumentError, match="no migration from schema version 1"):
         migrate_schema({"schema_version": 1}, 2)
 
 
-def test_a_newer_document_is_refused(steps):
+def test_a_newer_schema_version_is_rejected(steps):
     with pytest.raises(InvalidDocumentError, match="schema version 3, .*reads up to 2; upgrade"):
         migrate_schema({"schema_version": 3}, 2)
 
 
 @pytest.mark.parametrize("version", [None, 0, -1, True, "1", 1.0])
-def test_a_version_that_is_none_is_refused(steps, version):
+def test_an_invalid_schema_version_is_rejected(steps, version):
     with pytest.raises(InvalidDocumentError, match="schema_version.*must be a positive int"):
         migrate_schema({"schema_version": version})
 
@@ -57,7 +57,7 @@ def renamed(values):
     return {("plan" if key == "goal" else key): value for key, value in values.items()}
 
 
-def test_values_come_from_one_release_to_the_next():
+def test_values_are_migrated_step_by_step():
     mine = ValueMigrations(3, {1: renamed, 2: lambda values: {**values, "new": True}})
     assert mine.apply({"goal": 1}, 1) == {"plan": 1, "new": True}
     assert mine.apply({"plan": 1}, 2) == {"plan": 1, "new": True}
@@ -65,18 +65,18 @@ def test_values_come_from_one_release_to_the_next():
     assert mine.first == 1
 
 
-def test_values_of_a_later_release_are_refused():
+def test_newer_values_are_rejected():
     with pytest.raises(InvalidDocumentError, match="values have version 4, .*up to 3; upgrade"):
         ValueMigrations(3, {}).apply({}, 4)
 
 
-def test_where_a_migration_is_missing_it_is_said():
+def test_a_missing_value_migration_is_an_error():
     mine = ValueMigrations(3, {1: renamed})
     with pytest.raises(InvalidDocumentError, match="no migration of values from version 2 to 3"):
         mine.apply({}, 1)
 
 
 @pytest.mark.parametrize("given", [None, [("plan", 1)]])
-def test_a_migration_that_returns_no_values_is_named(given):
+def test_a_migration_that_does_not_return_a_dict_is_an_error(given):
     with pytest.raises(TypeError, match="from version 1 to 2 must return a dict, got"):
         ValueMigrations(2, {1: lambda values: given}).apply({}, 1)

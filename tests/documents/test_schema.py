@@ -1,4 +1,4 @@
-"""The JSON Schema of the document: real documents fit it, and what does not fit is not read."""
+"""Documents match the JSON Schema, and what it rejects is not read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def frozen(*items):
 
 
 async def real_documents():
-    """Documents of every kind, as they are exported."""
+    """Yield documents of every kind with a name."""
     store = MemoryStateStore()
     session = await opened(store)
     for number, text in enumerate("abcdef"):
@@ -65,11 +65,11 @@ REAL = run_async(gathered_documents())
 VALIDATOR = Draft202012Validator(json.loads(SCHEMA.read_text()))
 
 
-def test_the_schema_is_one():
+def test_the_json_schema_is_valid():
     Draft202012Validator.check_schema(VALIDATOR.schema)
 
 
-def test_the_documents_are_of_every_kind():
+def test_the_sample_documents_cover_the_schema():
     assert REAL["pruned"].base is not None
     assert REAL["several agents"].scope == "multi_agent"
     assert "message_keys" in REAL["odd message keys"].to_dict()["state"]
@@ -77,7 +77,7 @@ def test_the_documents_are_of_every_kind():
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_real_documents_are_as_the_schema_says(name):
+def test_documents_match_the_json_schema(name):
     tree = json.loads(b"".join(encode_chunks(REAL[name].to_dict())))
     VALIDATOR.validate(tree)
     assert Document.from_dict(tree).digest == REAL[name].digest
@@ -118,7 +118,7 @@ def test_real_documents_are_as_the_schema_says(name):
         (("base",), []),
     ],
 )
-def test_what_the_schema_refuses_is_refused_on_reading(path, value):
+def test_documents_that_the_json_schema_rejects_are_rejected_on_reading(path, value):
     tree = edit_json(REAL["full"].to_dict(), *path, to=value)
     assert not VALIDATOR.is_valid(tree)
     with pytest.raises(InvalidDocumentError):

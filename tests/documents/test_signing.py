@@ -1,4 +1,4 @@
-"""Signed documents: what a signature covers, who is believed, and what is refused."""
+"""Documents are signed, and signatures are verified."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from support.async_tests import run_async
 from support.observed_store import state
 from support.sample_documents import document_with_events, edit_json, full_document, make_document
 from support.sample_values import SAMPLES
-from support.signing_keys import KEY, OTHER, PRIVATE, PUBLIC, TRUSTED, refuses
+from support.signing_keys import KEY, OTHER, PRIVATE, PUBLIC, TRUSTED, check_rejected
 
 
 def rich():
-    """A document that has all that one can say, with values of every kind."""
+    """Return a document with every field and every type of value."""
     values = [("state", name, value) for name, value in SAMPLES.items()]
     made = replace(full_document(), state_extra={"mood": [1.0, -0.0, 1e22, 5e-324]})
     events = document_with_events(
@@ -60,16 +60,16 @@ def manager():
 
 
 def reordered(tree):
-    """The same data with the names of every object the other way round."""
+    """Return JSON data with the names of every object in reverse order."""
     if isinstance(tree, dict):
         return {name: reordered(tree[name]) for name in reversed(tree)}
     return [reordered(item) for item in tree] if isinstance(tree, list) else tree
 
 
-# ------------------------------------------------------------------------------- what is covered
+# ------------------------------------------------------------------------------------- coverage
 
 
-def test_a_signed_document_is_read_by_anybody_and_vouched_for_by_its_key():
+def test_a_signed_document_is_readable_and_verified_by_its_key():
     assert verify_signature(TREE, TRUSTED) == (KEY.public,)
     assert verify_signature(SIGNED, [OTHER.public, KEY.public]) == (KEY.public,)
     read = Document.from_dict(TREE)
@@ -78,7 +78,7 @@ def test_a_signed_document_is_read_by_anybody_and_vouched_for_by_its_key():
     assert list(TREE)[-1] == "signatures"
 
 
-def test_the_bytes_that_are_signed_are_those_of_the_specification():
+def test_the_signed_bytes_are_those_of_the_specification():
     plain = {name: value for name, value in TREE.items() if name != "signatures"}
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     assert b"".join(SIGNED.canonical()) == b"".join(encode_canonical(TREE)) == text
@@ -88,7 +88,7 @@ def test_the_bytes_that_are_signed_are_those_of_the_specification():
     assert b"".join(encode_canonical({"signatures": []})) == b"{}"
 
 
-def test_a_signature_of_today_is_one_for_ever():
+def test_a_stored_signature_stays_valid():
     tree = {
         "schema_version": 1,
         "agent_id": 'b\u00f6t \U0001f600\x7f\x1f"\\/',
@@ -116,7 +116,7 @@ FOR_EVER = (
 
 
 @pytest.mark.parametrize("suffix", ["json", "json.gz", "json.zst"])
-def test_it_holds_however_the_document_is_laid_out_and_packed(tmp_path, suffix):
+def test_layout_and_compression_do_not_affect_the_signature(tmp_path, suffix):
     path = tmp_path / f"signed.{suffix}"
     json_file.write_json_file(path, SIGNED.chunks())
     assert verify_signature(json_file.read_json_file(path), TRUSTED)
@@ -130,7 +130,7 @@ def test_it_holds_however_the_document_is_laid_out_and_packed(tmp_path, suffix):
 
 
 def places(tree, path=()):
-    """Where in JSON data something stands."""
+    """Yield every path in JSON data."""
     yield path
     if isinstance(tree, dict | list):
         for step, item in tree.items() if isinstance(tree, dict) else enumerate(tree):
@@ -138,7 +138,7 @@ def places(tree, path=()):
 
 
 def otherwise(value):
-    """What may stand there instead, and is not the same."""
+    """Yield values that differ from a value."""
     if isinstance(value, dict):
         yield {**value, "more": None}
     elif isinstance(value, list):
@@ -161,22 +161,22 @@ def at(tree, path):
     return tree
 
 
-def test_whatever_is_changed_is_noticed():
+def test_any_change_invalidates_the_signature():
     tried = 0
     for path in places(SMALL_TREE):
         if path and path[0] != "signatures":
             for value in otherwise(at(SMALL_TREE, path)):
-                refuses(edit_json(SMALL_TREE, *path, to=value), "does not match")
+                check_rejected(edit_json(SMALL_TREE, *path, to=value), "does not match")
                 tried += 1
     assert tried > 150
-    refuses({**SMALL_TREE, "more": 1}, "does not match", KEY.key_id)
+    check_rejected({**SMALL_TREE, "more": 1}, "does not match", KEY.key_id)
 
 
-def test_a_new_digest_does_not_help_who_changes_the_state():
+def test_a_recomputed_digest_does_not_hide_a_change():
     forged = Document.from_dict(edit_json(SMALL_TREE, "tags", to={}), allow_modified=True)
     tree = json.loads(b"".join(forged.chunks()))
     Document.from_dict(tree)  # a whole document by all that a digest can tell
-    refuses(tree, "does not match")
+    check_rejected(tree, "does not match")
     for document in (tree, edit_json(SMALL_TREE, "tags", "env", to="staging")):
         with pytest.raises(SignatureError, match="does not match"):
             manager().from_dict(document, allow_modified=True, trusted=TRUSTED)
@@ -195,7 +195,7 @@ JSON_DATA = st.recursive(
 
 @settings(max_examples=20, deadline=None, derandomize=True, database=None)
 @given(data=JSON_DATA)
-def test_fields_that_nobody_knows_are_covered_as_they_are_read(data):
+def test_unknown_fields_are_signed(data):
     signed = sign_document(make_document(extra={"x": data}, state_extra={"y": data}), KEY)
     read = json_file.parse_json(b"".join(signed.chunks()), "it")
     assert verify_signature(read, TRUSTED)
@@ -204,49 +204,49 @@ def test_fields_that_nobody_knows_are_covered_as_they_are_read(data):
     assert verify_signature(again, TRUSTED)
 
 
-def test_what_json_says_otherwise_is_signed_as_it_will_be_read():
+def test_unknown_fields_are_signed_in_their_json_form():
     signed = sign_document(make_document(extra={"a": (1, 2), "b": {10: 1, 9: 2}}), KEY)
     assert verify_signature(json.loads(b"".join(signed.chunks())), TRUSTED)
     assert signed.extra["b"] == {"10": 1, "9": 2}
 
 
-def test_what_has_no_canonical_form_is_refused():
+def test_data_without_a_canonical_form_is_rejected():
     deep = []
     for _ in range(100_000):
         deep = [deep]
     for wrong in (float("nan"), {1, 2}, deep, {1: 1, "1": 1}):
-        refuses({**TREE, "later": wrong}, "no canonical form")
+        check_rejected({**TREE, "later": wrong}, "no canonical form")
 
 
-# --------------------------------------------------------------------------------- who is believed
+# ---------------------------------------------------------------------------------- trusted keys
 
 
-def test_a_document_that_nobody_signed_is_refused():
+def test_an_unsigned_document_is_rejected():
     for document in (full_document(), full_document().to_dict(), {"signatures": []}, [], None):
-        refuses(document, "is not signed", "--sign")
+        check_rejected(document, "is not signed", "--sign")
 
 
-def test_an_unknown_key_is_named():
-    refuses(TREE, KEY.key_id, OTHER.key_id, "trust", trusted=[OTHER.public])
+def test_an_error_names_the_untrusted_key():
+    check_rejected(TREE, KEY.key_id, OTHER.key_id, "trust", trusted=[OTHER.public])
 
 
-def test_a_signature_of_another_is_not_believed_under_a_trusted_name():
+def test_a_signature_under_the_id_of_another_key_is_rejected():
     forged = sign_document(full_document(), OTHER).to_dict()
-    refuses(forged, f"signed by {OTHER.key_id}")
+    check_rejected(forged, f"signed by {OTHER.key_id}")
     forged["signatures"][0]["key_id"] = KEY.key_id
-    refuses(forged, "does not match")
+    check_rejected(forged, "does not match")
 
 
-def test_a_signature_of_something_else_is_none_of_a_document():
+def test_a_signature_of_another_message_is_rejected():
     message = compute_signed_message(SMALL)
     assert message.startswith(b"holdfast document v1\n")
     for other in (message.removeprefix(DOMAIN), b"".join(SMALL.canonical()), b"git\n" + message):
         entry = {**SMALL_TREE["signatures"][0]}
         entry["signature"] = base64.b64encode(KEY.sign(other)).decode()
-        refuses({**SMALL_TREE, "signatures": [entry]}, "does not match")
+        check_rejected({**SMALL_TREE, "signatures": [entry]}, "does not match")
 
 
-def test_several_may_sign_and_one_that_is_trusted_is_enough():
+def test_one_trusted_signature_of_several_is_enough():
     both = sign_document(SMALL, OTHER)
     assert [each.key_id for each in read_signatures(both)] == [KEY.key_id, OTHER.key_id]
     for trusted in ([KEY.public], [OTHER.public]):
@@ -254,11 +254,11 @@ def test_several_may_sign_and_one_that_is_trusted_is_enough():
     assert len(verify_signature(both.to_dict(), [OTHER.public, KEY.public])) == 2
     again = sign_document(replace(both, tags={"new": "1"}), KEY)
     assert verify_signature(again, [OTHER.public, KEY.public]) == (KEY.public,)
-    refuses(again, "does not match", OTHER.key_id, trusted=[OTHER.public])
+    check_rejected(again, "does not match", OTHER.key_id, trusted=[OTHER.public])
     assert sign_document(SMALL, KEY) == SMALL
 
 
-def test_there_is_an_end_to_signatures():
+def test_the_number_of_signatures_is_limited():
     full = replace(SMALL, extra={"signatures": SMALL_TREE["signatures"] * 16})
     with pytest.raises(SignatureError, match="16 signatures, which is the maximum"):
         sign_document(full, OTHER)
@@ -292,9 +292,9 @@ ENTRY = SMALL_TREE["signatures"][0]
         [ENTRY] * 17,
     ],
 )
-def test_malformed_signatures_are_refused_and_only_where_one_is_required(signatures):
+def test_malformed_signatures_are_rejected_only_if_one_is_required(signatures):
     tree = {**SMALL_TREE, "signatures": signatures}
-    refuses(tree, "malformed signatures")
+    check_rejected(tree, "malformed signatures")
     read = Document.from_dict(tree)
     assert read.to_dict()["signatures"] == signatures
 
@@ -310,7 +310,7 @@ def test_malformed_signatures_are_refused_and_only_where_one_is_required(signatu
         (b'"signatures": ', b'"signatures": [],\n "signatures": '),
     ],
 )
-def test_a_signed_document_with_a_name_twice_is_refused_by_whoever_reads_it(tmp_path, old, new):
+def test_a_signed_document_with_a_duplicate_name_is_rejected(tmp_path, old, new):
     text = b"".join(SMALL.chunks())
     assert old in text
     path = tmp_path / "twice.json"
@@ -319,26 +319,26 @@ def test_a_signed_document_with_a_name_twice_is_refused_by_whoever_reads_it(tmp_
         manager().from_file(path)
 
 
-def test_names_are_looked_at_only_where_signatures_have_their_form(monkeypatch):
+def test_duplicate_names_are_checked_only_in_signed_documents(monkeypatch):
     looked = []
     monkeypatch.setattr(json_file, "reject_duplicate_names", lambda *said: looked.append(said))
     for signatures in (None, [], "yes", [{**ENTRY, "algorithm": "none"}], [ENTRY] * 17):
         text = json.dumps({**SMALL_TREE, "signatures": signatures}).encode()
-        refuses(json_file.parse_json(text, "it"), "signe" if not signatures else "malformed")
+        check_rejected(json_file.parse_json(text, "it"), "signe" if not signatures else "malformed")
     assert looked == []
     json_file.parse_json(json.dumps(SMALL_TREE).encode(), "it")
     assert len(looked) == 1
 
 
-def test_numbers_of_any_length_do_not_disturb_the_look_for_names():
+def test_long_numbers_do_not_break_the_check_for_duplicate_names():
     text = b"".join(SMALL.chunks()).replace(b"{", b'{"n": ' + b"9" * 5000 + b".5, ", 1)
     with pytest.raises(InvalidDocumentError):
         json_file.parse_json(text, "it")
     text = b"".join(SMALL.chunks()).replace(b"{", b'{"n": 0.' + b"1" * 5000 + b", ", 1)
-    refuses(json_file.parse_json(text, "it"), "does not match")
+    check_rejected(json_file.parse_json(text, "it"), "does not match")
 
 
-def test_trusting_nobody_is_a_mistake_and_not_a_way_to_check_nothing():
+def test_an_empty_list_of_trusted_keys_is_an_error():
     for trusted in ([], ()):
         with pytest.raises(ValueError, match="no trusted keys"):
             verify_signature(TREE, trusted)
@@ -355,10 +355,10 @@ def test_trusting_nobody_is_a_mistake_and_not_a_way_to_check_nothing():
         sign_document(TREE, KEY)
 
 
-# ---------------------------------------------------------------------------- what it needs
+# ------------------------------------------------------------------------- migrations and extras
 
 
-def test_an_older_schema_is_checked_as_it_was_written(monkeypatch):
+def test_a_signature_is_verified_before_the_schema_is_migrated(monkeypatch):
     monkeypatch.setattr(migrations, "_steps", {1: lambda tree: {**tree, "tags": {"v": "2"}}})
     monkeypatch.setattr(decode, "migrate_schema", partial(migrations.migrate_schema, newest=2))
     read = manager().from_dict(SMALL_TREE, trusted=TRUSTED)
@@ -366,7 +366,7 @@ def test_an_older_schema_is_checked_as_it_was_written(monkeypatch):
     assert (read.signed_by, read.extra) == ((KEY.key_id,), {"viewer": {"colour": "red"}})
 
 
-def test_without_cryptography_a_signed_document_is_read_and_a_required_one_is_not(monkeypatch):
+def test_without_cryptography_a_signed_document_is_readable_but_not_verifiable(monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == "cryptography"]:
         monkeypatch.setitem(sys.modules, name, None)
     assert manager().from_dict(SMALL_TREE).to_dict() == SMALL_TREE
@@ -381,7 +381,7 @@ def test_without_cryptography_a_signed_document_is_read_and_a_required_one_is_no
             need()
 
 
-def test_a_large_document_is_signed_in_pieces():
+def test_a_large_document_is_signed_in_chunks():
     pieces = list(sign_document(make_document(state(1000)), KEY).canonical())
     assert max(map(len, pieces)) < 200
     assert b"".join(pieces) == b"".join(
@@ -390,7 +390,7 @@ def test_a_large_document_is_signed_in_pieces():
 
 
 def chunks_of(count, pieces):
-    """The text that pieces are of, as a file has it."""
+    """Return canonical pieces as a text."""
     tree = json.loads(b"".join(pieces))
     assert len(tree["state"]["messages"]) == count
     assert dt.datetime.fromisoformat(tree["created_at"])

@@ -1,4 +1,4 @@
-"""Keys that documents are signed with: their files, their ids, and what is no such key."""
+"""Key files are read, written and validated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.documents.signing import KeyFileError, PublicKey, SigningKey, load
 from support.signing_keys import KEY, OTHER, PRIVATE, PUBLIC
 
 
-def test_a_key_goes_to_a_file_and_back(tmp_path):
+def test_a_key_written_to_a_file_is_read_back(tmp_path):
     key = SigningKey.generate("release")
     assert repr(key) == f"<SigningKey {key.key_id}>"
     for passphrase in (None, "open sesame", b"\xff"):
@@ -26,13 +26,13 @@ def test_a_key_goes_to_a_file_and_back(tmp_path):
     assert PublicKey.from_file(tmp_path / "rfc.pub").name == "rfc"
 
 
-def test_the_id_of_a_key_is_the_hash_of_its_der_form():
+def test_the_id_of_a_key_is_the_hash_of_its_der_encoding():
     # openssl pkey -pubin -in rfc.pub -outform DER | sha256sum
     expected = "a1e9156054e04fac899ae9f275132cdc07a5dbc4ea2c2ad3a1ffc6e0d253681f"
     assert KEY.key_id == KEY.public.key_id == f"sha256:{expected}"
 
 
-def test_files_and_folders_of_keys_are_trusted(tmp_path):
+def test_trusted_keys_are_loaded_from_files_and_directories(tmp_path):
     (tmp_path / "many.pem").write_bytes(b"# ours\n" + PUBLIC + b"\n" + OTHER.public.to_pem())
     (tmp_path / "b.pub").write_bytes(PUBLIC)
     (tmp_path / "notes.txt").write_text("no key")
@@ -74,7 +74,7 @@ CURVE = ec.generate_private_key(ec.SECP256R1())
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_file_that_is_no_private_key_is_refused(tmp_path, data, words):
+def test_a_file_that_is_not_a_private_key_is_rejected(tmp_path, data, words):
     path = tmp_path / "a.key"
     path.write_bytes(data)
     path.chmod(0o600)
@@ -84,7 +84,7 @@ def test_a_file_that_is_no_private_key_is_refused(tmp_path, data, words):
     assert str(path) in str(refused.value)
 
 
-def test_files_that_are_no_public_keys_are_refused(tmp_path):
+def test_files_that_are_not_public_keys_are_rejected(tmp_path):
     curve = CURVE.public_key().public_bytes(
         forms.Encoding.PEM, forms.PublicFormat.SubjectPublicKeyInfo
     )
@@ -105,11 +105,11 @@ def test_files_that_are_no_public_keys_are_refused(tmp_path):
         load_trusted_keys("x" * 300)
     with pytest.raises(KeyFileError, match="must have 32 bytes"):
         PublicKey(b"short")
-    with pytest.raises(KeyFileError, match="its passphrase is another"):
+    with pytest.raises(KeyFileError, match="the passphrase is wrong"):
         SigningKey.from_pem(OTHER.to_pem(passphrase="x"), passphrase="y")
 
 
-def test_an_empty_path_is_not_the_current_folder(tmp_path, monkeypatch):
+def test_an_empty_path_is_not_the_current_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "stray.pub").write_bytes(PUBLIC)
     assert load_trusted_keys(".") == [KEY.public]
@@ -118,7 +118,7 @@ def test_an_empty_path_is_not_the_current_folder(tmp_path, monkeypatch):
             read("")
 
 
-def test_blocks_without_an_end_are_refused_in_no_time():
+def test_pem_blocks_without_an_end_are_rejected_in_linear_time():
     begin = b"-----BEGIN PUBLIC KEY-----\n"
     cut = PUBLIC[: PUBLIC.index(b"-----END")]
     started = time.process_time()
@@ -137,7 +137,7 @@ def test_blocks_without_an_end_are_refused_in_no_time():
     assert PublicKey.from_pem(b"\xef\xbb\xbf" + edges) == KEY.public
 
 
-def test_an_error_about_a_passphrase_shows_nothing_of_it():
+def test_errors_do_not_show_the_passphrase():
     locked = KEY.to_pem(passphrase=b"x" * 1023)
     assert SigningKey.from_pem(locked, passphrase="x" * 1023).public == KEY.public
     for use in (
@@ -152,7 +152,7 @@ def test_an_error_about_a_passphrase_shows_nothing_of_it():
         assert "udcf6" not in str(refused.value)
 
 
-def test_a_private_key_that_others_can_read_is_warned_of(tmp_path, caplog):
+def test_a_private_key_readable_by_others_logs_a_warning(tmp_path, caplog):
     path = tmp_path / "a.key"
     path.write_bytes(PRIVATE)
     path.chmod(0o600)

@@ -1,6 +1,6 @@
-"""The suite of snapshot storages, over one that is nothing like ours: a dict of JSON documents.
+"""Run the snapshot storage suite on another implementation: a dict of JSON documents.
 
-What passes here is asked of any storage, and not of the archive alone.
+This shows that the suite does not depend on SnapshotArchive.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.testing import SnapshotStorageSuite
 
 
 class DocumentStorage:
-    """Keeps each snapshot as a document of its own, whole."""
+    """Stores each snapshot as a document."""
 
     def __init__(self, places):
         self.places = places
@@ -32,7 +32,7 @@ class DocumentStorage:
             self.place(location)["latest"] = text
             return
         if snapshot_id not in self.place(location)["history"]:
-            # The number of one that was deleted stays: pages go on after it.
+            # Numbers of deleted snapshots are kept, so that pages can continue after them.
             numbers = self.place(location)["numbers"]
             numbers[snapshot_id] = max(numbers.values(), default=0) + 1
         there = self.place(location)["history"].setdefault(snapshot_id, text)
@@ -79,7 +79,7 @@ class DocumentStorage:
 
 
 def same(one, other):
-    """Whether two documents are of the same snapshot."""
+    """Return whether two documents have the same snapshot."""
     names = ("digest", "tags", "parent_id")
     return [json.loads(one)[name] for name in names] == [json.loads(other)[name] for name in names]
 

@@ -1,4 +1,4 @@
-"""Whatever was changed in a document after it was written is noticed."""
+"""Any change of a document after it was written is detected."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TREE = FULL.to_dict()
 
 
 def flips(text):
-    """The text with one bit changed, for every bit of it, and spaces laid out in another way."""
+    """Yield the text with one bit flipped, for every bit."""
     yield text.replace(b"\n", b" ")
     for at in range(len(text)):
         for bit in range(8):
@@ -39,7 +39,7 @@ def flips(text):
 
 
 def read(text):
-    """The document of a text; None where it is refused."""
+    """Return the document of a text, or None if it is rejected."""
     try:
         return Document.from_dict(parse_json(text, "text"))
     except InvalidDocumentError:
@@ -56,7 +56,7 @@ def read(text):
     ],
     ids=["full", "small"],
 )
-def test_every_flipped_bit_is_refused_or_means_the_same(snapshot):
+def test_every_flipped_bit_is_rejected_or_harmless(snapshot):
     text = b"".join(snapshot.chunks())
     expected = read(text).to_dict()
     for flipped in flips(text):
@@ -64,7 +64,7 @@ def test_every_flipped_bit_is_refused_or_means_the_same(snapshot):
         assert found is None or found.to_dict() == expected, flipped
 
 
-def test_every_flipped_byte_of_a_signed_document_is_refused_where_a_signature_is_required():
+def test_every_flipped_byte_of_a_signed_document_is_rejected():
     key = SigningKey.generate()
     signed = sign_document(document_with_events(draft_event("one", set_=[("state", "k", 1)])), key)
     text = b"".join(signed.chunks())
@@ -99,7 +99,7 @@ def test_every_flipped_byte_of_a_signed_document_is_refused_where_a_signature_is
         (("base", "set"), []),
     ],
 )
-def test_a_field_that_was_changed_is_refused(path, value):
+def test_a_modified_field_is_rejected(path, value):
     tree = edit_json(TREE, *path, to=value)
     with pytest.raises(InvalidDocumentError, match="does not match its digest.*allow_modified"):
         Document.from_dict(tree)
@@ -107,7 +107,7 @@ def test_a_field_that_was_changed_is_refused(path, value):
 
 
 @pytest.mark.parametrize("digest", [..., None])
-def test_a_document_with_events_needs_its_digest(digest):
+def test_a_document_with_events_needs_a_digest(digest):
     tree = edit_json(TREE, "digest", to=digest)
     with pytest.raises(InvalidDocumentError, match="events but no digest.*allow_modified"):
         Document.from_dict(tree)
@@ -132,20 +132,20 @@ def test_a_document_without_events_needs_no_digest():
         (("base", "set"), [["state", "before", 2]], "'before'. has another value"),
     ],
 )
-def test_events_that_contradict_the_state_are_refused_whatever_the_digest(path, value, problem):
+def test_events_that_contradict_the_state_are_rejected_despite_a_valid_digest(path, value, problem):
     tree = with_digest(edit_json(TREE, *path, to=value))
     with pytest.raises(InvalidDocumentError, match=f"do not lead to its state.*{problem}"):
         Document.from_dict(tree)
     assert Document.from_dict(tree, allow_modified=True)
 
 
-def test_events_after_a_pruned_beginning_need_the_state_before_them():
+def test_events_after_a_pruned_start_need_a_base():
     tree = with_digest(edit_json(TREE, "base"))
     with pytest.raises(InvalidDocumentError, match="start at 5, but it has no base"):
         Document.from_dict(tree)
 
 
-def test_a_redacted_document_has_a_digest_of_its_own_and_events_that_lead_to_its_state():
+def test_a_redacted_document_is_valid():
     secret = "AKIAIOSFODNN7EXAMPLF"
     snapshot = document_with_events(
         draft_event("state.set", {"key": secret}, set_=[("state", "aws", secret)]),
@@ -160,7 +160,7 @@ def test_a_redacted_document_has_a_digest_of_its_own_and_events_that_lead_to_its
     assert Document.from_dict(tree).to_dict() == tree
 
 
-def test_a_digest_does_not_depend_on_layout_and_order():
+def test_the_digest_does_not_depend_on_layout_and_order():
     def reversed_names(tree):
         if isinstance(tree, dict):
             return {name: reversed_names(tree[name]) for name in reversed(tree)}
@@ -171,7 +171,7 @@ def test_a_digest_does_not_depend_on_layout_and_order():
     assert compute_digest(other) == TREE["digest"] == FULL.document_digest()
 
 
-def test_unknown_fields_that_json_writes_in_another_way_keep_their_digest():
+def test_unknown_fields_that_json_converts_keep_their_digest():
     snapshot = make_document(extra={"x": (1, {10: "a", 9: "b"})}, state_extra={"y": {2: (3,)}})
     assert read(b"".join(snapshot.chunks())).to_dict() == snapshot.to_dict()
 
@@ -188,5 +188,5 @@ TREES = st.recursive(
 
 
 @given(TREES)
-def test_the_fast_way_to_canonical_json_gives_the_same_bytes(tree):
+def test_fast_canonical_json_equals_plain_canonical_json(tree):
     assert encode_canonical_value(tree) == encode_floats(tree).encode()

@@ -135,9 +135,9 @@ def test_a_thread_of_a_file_is_refused(folder):
 
 
 def test_a_source_that_cannot_be_opened_is_refused(folder):
-    with pytest.raises(InvalidDocumentError, match="file not found: none.json"):
+    with pytest.raises(InvalidDocumentError, match="no such file: none.json"):
         holdfast.importers.read("none.json")
-    with pytest.raises(InvalidDocumentError, match="is a folder"):
+    with pytest.raises(InvalidDocumentError, match="is a directory"):
         holdfast.importers.read(".")
     with pytest.raises(
         InvalidDocumentError, match="not a file or a supported database URL"

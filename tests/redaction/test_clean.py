@@ -1,4 +1,4 @@
-"""Values are cleaned in time that grows with their size, whatever was taken out of them before."""
+"""Values are cleaned in linear time, and marks are kept."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def took(work):
     ],
     ids=["keys", "marks", "passwords", "alike", "one long", "a name", "a name inside"],
 )
-def test_the_work_grows_with_the_size_of_a_value(value):
+def test_cleaning_takes_linear_time(value):
     small, large = value(5_000), value(40_000)
     least = max(took(lambda: cleaned(small)), 0.01)
     assert took(lambda: cleaned(large)) < 24 * least  # the square would be 64 times as much
 
 
-def test_keys_that_are_taken_out_have_numbers_in_order():
+def test_redacted_keys_are_numbered_in_order():
     new = cleaned({"a@example.com": 1, "[redacted: email 2]": 2, "b@example.com": 3, "c@x.org": 4})
     assert list(new) == [
         "[redacted: email]",
@@ -78,19 +78,19 @@ def test_keys_that_are_taken_out_have_numbers_in_order():
         ((35, 50), [(40, 50)]),
     ],
 )
-def test_what_a_mark_has_already_is_not_taken_out_again(span, left):
+def test_existing_marks_are_not_redacted_again(span, left):
     marks = [(10, 20), (30, 40)]
     found = [(each.start, each.end) for each in exclude_marks(Finding(*span, "secret"), marks)]
     assert found == left
 
 
-def test_a_text_without_marks_is_merged_as_it_is():
+def test_findings_in_a_text_without_marks_are_merged():
     assert merge_findings([Finding(0, 3, "a"), Finding(2, 5, "b")], "abcdef") == [
         Finding(0, 5, "a")
     ]
 
 
-def test_many_long_secrets_that_begin_alike_are_all_known():
+def test_many_long_secrets_with_the_same_start_are_found():
     secrets = ["x" * 80 + f"{number:03}" + "y" * (number % 7) for number in range(100)]
     new = cleaned([{"password": secret} for secret in secrets] + [f"use {s} now" for s in secrets])
     assert new[100:] == ["use [redacted: secret] now"] * 100

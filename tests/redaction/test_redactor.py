@@ -1,4 +1,4 @@
-"""Documents without what must not leave, which are documents like any other."""
+"""Redacted documents have no secrets and are valid documents."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from support.redaction_samples import (
     GITHUB,
     PHONE,
     REDACTOR,
+    all_text,
     check,
-    everything,
-    exported,
-    listed,
-    redacted,
+    export_work,
+    list_removed,
+    redact_work,
 )
 from support.sample_documents import with_digest
 from support.sample_values import SAMPLES, identical, keys, values
 
-# ---------------------------------------------------------------------------- what is found
+# -------------------------------------------------------------------------------------- findings
 
 
 @pytest.mark.parametrize(
     ("secret", "kind"),
     [(AWS, "AWS key"), (GITHUB, "GitHub token"), (ADA, "email"), (PHONE, "phone")],
 )
-def test_a_secret_is_taken_out_of_the_state_and_of_the_events(secret, kind):
+def test_a_secret_is_removed_from_state_and_events(secret, kind):
     def work(session):
         session.add_message("user", f"it is {secret}, yes")
         session.set("a", {"b": [{"c": (secret, f"<{secret}>")}]})
@@ -49,8 +49,8 @@ def test_a_secret_is_taken_out_of_the_state_and_of_the_events(secret, kind):
         session.delete("bytes")
         session.set("bytes", f"y {secret}".encode())
 
-    document = redacted(work)
-    assert secret not in everything(document)
+    document = redact_work(work)
+    assert secret not in all_text(document)
     assert document.state.messages == [
         {"role": "user", "content": f"it is [redacted: {kind}], yes"}
     ]
@@ -58,7 +58,7 @@ def test_a_secret_is_taken_out_of_the_state_and_of_the_events(secret, kind):
     (first,) = document.events[2].changes["set"]
     assert first[2] == {"b": [{"c": (f"[redacted: {kind}]", f"<[redacted: {kind}]>")}]}
     assert document.events[4].data == {"args": {"x": f"[redacted: {kind}]"}}
-    assert listed(document) == {
+    assert list_removed(document) == {
         (kind, "messages[0].content"): 2,
         (kind, "values.a.b[0].c[0]"): 1,
         (kind, "values.a.b[0].c[1]"): 1,
@@ -67,7 +67,7 @@ def test_a_secret_is_taken_out_of_the_state_and_of_the_events(secret, kind):
     }
 
 
-def test_values_under_the_names_of_secrets_go_whatever_they_are():
+def test_values_of_any_type_with_secret_names_are_removed():
     def work(session):
         session.set("password", "x")
         session.set("API_KEY", ["k1", "k2"])
@@ -75,7 +75,7 @@ def test_values_under_the_names_of_secrets_go_whatever_they_are():
         session.set("secrets", {"openai": "k3", "list": ["k4"]})
         session.set("env", [{"name": "DB_PASSWORD", "value": "k5"}, {"name": "x", "value": "k6"}])
 
-    document = redacted(work)
+    document = redact_work(work)
     gone = "[redacted: secret]"
     assert document.state.values == {
         "password": gone,
@@ -86,7 +86,7 @@ def test_values_under_the_names_of_secrets_go_whatever_they_are():
     }
 
 
-def test_other_values_under_such_names_stay():
+def test_harmless_values_with_secret_names_are_kept():
     values = {
         "max_tokens": 512,
         "secrets": 3,
@@ -103,12 +103,12 @@ def test_other_values_under_such_names_stay():
         for key, value in values.items():
             session.set(key, value)
 
-    document = redacted(work)
+    document = redact_work(work)
     assert document.state.values == values
     assert document.extra["redactions"] == []
 
 
-def test_a_password_is_also_taken_out_of_what_was_said_about_it():
+def test_a_password_is_also_removed_from_messages():
     def work(session):
         session.add_message("user", "I always use swordfish99 there")
         arguments = json.dumps({"user": "ada", "password": "swordfish99"})
@@ -116,31 +116,31 @@ def test_a_password_is_also_taken_out_of_what_was_said_about_it():
         session.set("login", {"password": "swordfish99"})
         session.set("swordfish99", {"swordfish99": {"swordfish99"}})
 
-    document = redacted(work)
-    assert "swordfish99" not in everything(document)
+    document = redact_work(work)
+    assert "swordfish99" not in all_text(document)
     call = document.state.messages[1]["tool_calls"][0]
     assert json.loads(call["arguments"]) == {"user": "ada", "password": "[redacted: secret]"}
     gone = "[redacted: secret]"
     assert document.state.values[gone] == {gone: {gone}}
 
 
-def test_a_number_that_is_a_password_is_taken_out_wherever_it_stands():
+def test_a_numeric_password_is_removed_everywhere():
     def work(session):
         session.set("login", {"password": 12345678})
         session.add_message("user", "use 12345678, not 123456789")
         session.set("n", [12345678, 12345679])
 
-    document = redacted(work)
+    document = redact_work(work)
     assert document.state.values["n"] == ["[redacted: secret]", 12345679]
     assert document.state.messages[0]["content"] == "use [redacted: secret], not 123456789"
 
 
-def test_single_kinds_can_be_switched_off():
+def test_single_kinds_can_be_disabled():
     def work(session):
         session.add_message("user", f"{AWS} {ADA} {PHONE}")
 
     def said(**options):
-        return redacted(work, Redactor(**options)).state.messages[0]["content"]
+        return redact_work(work, Redactor(**options)).state.messages[0]["content"]
 
     assert said(secrets=False) == f"{AWS} [redacted: email] [redacted: phone]"
     assert said(emails=False) == f"[redacted: AWS key] {ADA} [redacted: phone]"
@@ -148,12 +148,12 @@ def test_single_kinds_can_be_switched_off():
     assert said(patterns=False) == f"{AWS} {ADA} {PHONE}"
 
 
-def test_a_region_and_entropy_find_more():
+def test_region_and_entropy_find_more():
     def work(session):
         session.add_message("user", "call 030 901820 about Zx8kQ2vN5pL9wR3tY7uJ1mB4")
 
     more = Redactor(region="DE", entropy=True)
-    assert redacted(work, more).state.messages[0]["content"] == (
+    assert redact_work(work, more).state.messages[0]["content"] == (
         "call [redacted: phone] about [redacted: secret]"
     )
     with pytest.raises(ValueError, match="invalid region"):
@@ -163,7 +163,7 @@ def test_a_region_and_entropy_find_more():
 # ------------------------------------------------------------------------------------- keys
 
 
-def test_keys_with_secrets_become_others_that_are_still_different():
+def test_redacted_keys_stay_different():
     def work(session):
         session.set(
             "contacts", {ADA: 1, BOB: 2, f"{ADA}/{BOB}": 3, b"x@example.net": 4, (ADA, 1): 5}
@@ -173,7 +173,7 @@ def test_keys_with_secrets_become_others_that_are_still_different():
         session.delete(ADA)
         session.set("emails", {ADA, BOB, "x"})
 
-    document = redacted(work)
+    document = redact_work(work)
     one, two, three = "[redacted: email]", "[redacted: email 2]", "[redacted: email 3]"
     numbered = document.state.values["contacts"]
     assert list(numbered.values()) == [1, 2, 3, 4, 5]
@@ -185,17 +185,17 @@ def test_keys_with_secrets_become_others_that_are_still_different():
     assert document.events[4].changes["delete"] == [("state", names[0])]
 
 
-def test_a_new_secret_does_not_become_a_key_that_is_there():
+def test_a_redacted_key_does_not_clash_with_an_existing_mark():
     def work(session):
         session.set("[redacted: email]", 1)
         session.set(ADA, 2)
 
-    document = redacted(work)
+    document = redact_work(work)
     assert document.state.values == {"[redacted: email]": 1, "[redacted: email 2]": 2}
 
 
-def test_namespaces_ids_tags_types_and_unknown_fields_are_looked_at():
-    document = exported(
+def test_namespaces_ids_tags_types_and_unknown_fields_are_redacted():
+    document = export_work(
         lambda session: session.record(
             f"mail.sent:{ADA}", changes={"set": [(f"box/{ADA}", "k", 1)], "delete": []}
         ),
@@ -207,23 +207,23 @@ def test_namespaces_ids_tags_types_and_unknown_fields_are_looked_at():
     tree["state"]["note"] = BOB
     new = REDACTOR.redact(Document.from_dict(with_digest(tree)))
     check(new, document)
-    assert ADA not in everything(new)
-    assert BOB not in everything(new)
-    assert "abc123def456" not in everything(new)
+    assert ADA not in all_text(new)
+    assert BOB not in all_text(new)
+    assert "abc123def456" not in all_text(new)
     assert new.agent_id == "[redacted: email]"
     assert new.session_id == "ses [redacted: email 2]"
     assert new.state.namespaces == {"box/[redacted: email]": {"k": 1}}
     assert new.extra["x"] == ["[redacted: email]"]
     assert new.events[1].type == "mail.sent:[redacted: email]"
-    assert ("email", "state.note") in listed(new)
+    assert ("email", "state.note") in list_removed(new)
 
 
-def test_agents_of_a_session_of_several_stay_apart():
+def test_agents_of_a_multi_agent_session_stay_separate():
     def work(session):
         for agent in (ADA, BOB):
             session.agent(agent).set("plan", agent)
 
-    document = redacted(work, scope="multi_agent", agent_id="crew")
+    document = redact_work(work, scope="multi_agent", agent_id="crew")
     assert sorted(document.state.namespaces) == [
         "state/[redacted: email 2]",
         "state/[redacted: email]",
@@ -232,30 +232,30 @@ def test_agents_of_a_session_of_several_stay_apart():
     assert members == ["agent:[redacted: email 2]", "agent:[redacted: email]"]
 
 
-def test_messages_keep_their_order_where_their_keys_have_to_change():
+def test_messages_with_redacted_keys_keep_their_order():
     def work(session):
         for key in ("zoe@example.com", "000000000000", "x"):
             session.record("m", changes={"set": [("messages", key, {"k": key})], "delete": []})
         session.record("m", changes={"set": [], "delete": [("messages", "x")]})
 
-    document = redacted(work)
+    document = redact_work(work)
     assert [message["k"] for message in document.state.messages] == [
         "000000000000",
         "[redacted: email]",
     ]
 
 
-# ------------------------------------------------------------------------ a document like any
+# ------------------------------------------------------------------------------- valid documents
 
 
-def test_a_document_without_secrets_stays_what_it_was():
+def test_a_document_without_secrets_does_not_change():
     def work(session):
         for key, value in SAMPLES.items():
             session.set(key, value)
             session.record("x", value)
         session.add_message("user", "Good morning. It is 2026-11-15T09:30:00Z; see §5, #17.")
 
-    old = exported(work)
+    old = export_work(work)
     new = REDACTOR.redact(old)
     assert new.digest == old.digest
     assert [event.hash for event in new.events] == [event.hash for event in old.events]
@@ -265,7 +265,7 @@ def test_a_document_without_secrets_stays_what_it_was():
 
 
 @async_test
-async def test_a_pruned_document_is_redacted_from_what_it_begins_with():
+async def test_the_base_of_a_pruned_document_is_redacted():
     session = await opened(MemoryStateStore())
     for number in range(4):
         session.add_message("user", f"{number}: {ADA}")
@@ -280,10 +280,10 @@ async def test_a_pruned_document_is_redacted_from_what_it_begins_with():
     assert new.base.get("state", "mail") == {"[redacted: email]": 3}
     assert new.events[0].prev == old.events[0].prev
     assert new.position.hash == new.events[-1].hash
-    assert ADA not in everything(new)
+    assert ADA not in all_text(new)
 
 
-def test_a_document_without_events_is_redacted_too():
+def test_a_document_without_events_is_redacted():
     store = Store()
     store.set("state", "mail", ADA)
     made = Document(snapshot=store.snapshot(), agent_id="a", session_id="s")
@@ -292,11 +292,11 @@ def test_a_document_without_events_is_redacted_too():
     assert (new.events, new.position, new.snapshot_id) == ((), None, made.snapshot_id)
 
 
-def test_what_is_redacted_again_adds_to_the_list():
+def test_a_second_redaction_adds_to_the_list():
     def work(session):
         session.add_message("user", f"{ADA} {PHONE}")
 
-    first = redacted(work, Redactor(phones=False))
+    first = redact_work(work, Redactor(phones=False))
     tree = first.to_dict()
     tree["redactions"].append("a note of somebody")
     second = REDACTOR.redact(Document.from_dict(with_digest(tree)))
@@ -308,7 +308,7 @@ def test_what_is_redacted_again_adds_to_the_list():
 
 
 @async_test
-async def test_the_manager_exports_redacted():
+async def test_the_manager_exports_a_redacted_document():
     session = await opened(MemoryStateStore())
     session.add_message("user", ADA)
     await session.commit()
@@ -318,7 +318,7 @@ async def test_the_manager_exports_redacted():
 
 
 class Contact:
-    """A type of somebody's own, which does not take any text for an address."""
+    """A registered type that accepts only email addresses."""
 
     def __init__(self, name, mail):
         if "@" not in mail:
@@ -334,19 +334,19 @@ register_type(
 )
 
 
-def test_registered_types_are_looked_into():
+def test_registered_types_are_redacted():
     def work(session):
         session.set("a", Contact(ADA, "@"))
         session.set("b", [Contact("Bob", BOB)])
         session.set("c", Contact("Eve", "@"))
 
-    document = redacted(work)
+    document = redact_work(work)
     kept = document.state.values["a"]
     assert (type(kept), kept.name, kept.mail) == (Contact, "[redacted: email]", "@")
     assert document.state.values["b"] == [["Bob", "[redacted: email]"]]
     assert document.state.values["c"].name == "Eve"
     content = Redactor(patterns=False, paths=["values.b"])
-    assert BOB not in everything(redacted(work, content))
+    assert BOB not in all_text(redact_work(work, content))
 
 
 # ------------------------------------------------------------------------------- properties
@@ -377,7 +377,7 @@ steps = st.lists(
 
 
 @given(steps)
-def test_no_secret_stays_anywhere_and_the_events_still_lead_to_the_state(work):
+def test_no_secret_remains_and_the_document_is_valid(work):
     def do(session):
         for kind, name, value in work:
             if kind == "set":
@@ -389,21 +389,21 @@ def test_no_secret_stays_anywhere_and_the_events_still_lead_to_the_state(work):
             else:
                 session.record(name.strip() or "x", value)
 
-    document = redacted(do)
-    whole = everything(document)
+    document = redact_work(do)
+    whole = all_text(document)
     for secret in SECRETS:
         assert secret not in whole
         assert json.dumps(secret)[1:-1] not in whole
 
 
 @given(st.dictionaries(st.text(max_size=4), values, max_size=4), values)
-def test_values_without_secrets_are_the_same_afterwards(state, data):
+def test_values_without_secrets_do_not_change(state, data):
     def do(session):
         for key, value in state.items():
             session.set(key, value)
         session.record("x", data)
 
-    old = exported(do)
+    old = export_work(do)
     assert REDACTOR.redact(old).to_dict() == with_digest({**old.to_dict(), "redactions": []})
 
 
@@ -425,7 +425,7 @@ except Exception as error:
 @pytest.mark.parametrize(
     ("module", "off"), [("detect_secrets", "secrets"), ("phonenumbers", "phones")]
 )
-def test_a_missing_library_is_one_clear_error(module, off):
+def test_a_missing_library_is_a_missing_extra_error(module, off):
     program = MISSING.format(module=module, off=off)
     told = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

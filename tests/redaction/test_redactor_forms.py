@@ -1,4 +1,4 @@
-"""Secrets as they stand in what was written by others: escapes, URLs, JSON in JSON, pairs, ids."""
+"""Secrets are found in escapes, URLs, nested JSON, pairs and ids."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.redaction.clean import Cleaner
 from holdfast.redaction.detect import Detector, blank_escapes
 from holdfast.redaction.known_texts import KnownTexts, list_encoded_forms
 from holdfast.redaction.redactor import Redactor
-from support.redaction_samples import ADA, AWS, GITHUB, PHONE, everything, listed, redacted
+from support.redaction_samples import ADA, AWS, GITHUB, PHONE, all_text, list_removed, redact_work
 from support.sample_values import identical
 
 ALL = {"secrets": True, "emails": True, "phones": True, "entropy": False, "region": None}
@@ -39,7 +39,7 @@ ESCAPES = [
 ]
 
 
-def found(text, detector=DETECTOR):
+def find_texts(text, detector=DETECTOR):
     return {(each.kind, text[each.start : each.end]) for each in detector.find(text)}
 
 
@@ -49,27 +49,27 @@ def found(text, detector=DETECTOR):
 @pytest.mark.parametrize("escape", ESCAPES)
 def test_a_secret_is_found_right_after_an_escape(escape):
     for kind, secret in SECRETS.items():
-        assert (kind, secret) in found(f'{{"out": "a{escape}{secret}\\n"}}')
-    assert any(what.endswith(ADA) for _, what in found(f"a{escape}{ADA}"))
-    assert ("token", "abcdefgh12345678") in found(f"x{escape}Bearer abcdefgh12345678")
+        assert (kind, secret) in find_texts(f'{{"out": "a{escape}{secret}\\n"}}')
+    assert any(what.endswith(ADA) for _, what in find_texts(f"a{escape}{ADA}"))
+    assert ("token", "abcdefgh12345678") in find_texts(f"x{escape}Bearer abcdefgh12345678")
     for line, secret in (("token: abc123def456", "abc123def456"), ("DB_PASSWORD=fish", "fish")):
-        assert ("secret", secret) in found(f'"a{escape}{line}\\n"')
+        assert ("secret", secret) in find_texts(f'"a{escape}{line}\\n"')
 
 
-def test_a_number_of_a_region_is_found_right_after_an_escape():
+def test_a_national_phone_number_is_found_right_after_an_escape():
     german = Detector(**{**ALL, "region": "DE"})
     for escape in ESCAPES:
-        assert ("phone", "030 901820") in found(f'"a{escape}030 901820\\n"', german)
+        assert ("phone", "030 901820") in find_texts(f'"a{escape}030 901820\\n"', german)
 
 
-def test_a_line_inside_json_is_a_line():
-    assert ("secret", "swordfish") in found(json.dumps("User: ada\nPassword: swordfish\n"))
+def test_a_line_inside_json_is_treated_as_a_line():
+    assert ("secret", "swordfish") in find_texts(json.dumps("User: ada\nPassword: swordfish\n"))
 
 
-def test_an_address_does_not_take_a_part_of_the_escape_before_it():
+def test_an_email_address_does_not_include_an_escape_before_it():
     for text in (f"to:\n{ADA}", f"é{ADA}", f"\x1b{ADA}"):
-        assert found(json.dumps(text)) == {("email", ADA)}
-    assert found(r"CORP\u2@example.com") == {("email", "u2@example.com")}
+        assert find_texts(json.dumps(text)) == {("email", ADA)}
+    assert find_texts(r"CORP\u2@example.com") == {("email", "u2@example.com")}
 
 
 @pytest.mark.parametrize(
@@ -87,11 +87,11 @@ def test_an_address_does_not_take_a_part_of_the_escape_before_it():
         json.dumps("import pytest\n@pytest.mark.slow\ndef test():\n\t@cached.property\n"),
     ],
 )
-def test_escapes_make_no_secrets_of_other_texts(text):
-    assert found(text) == set()
+def test_escapes_do_not_cause_false_findings(text):
+    assert find_texts(text) == set()
 
 
-def test_blanks_stand_where_the_escapes_stood():
+def test_escapes_are_replaced_by_blanks_of_the_same_length():
     assert blank_escapes(r"a\nb\u00e9c%0Ad%20\x1b[1mf" + "\x1b[0mg") == (
         "a\n\nb      c\n\n\nd          f    g"
     )
@@ -113,11 +113,11 @@ WRAPS = {
     st.sampled_from(["\n", "\t", "é", "😀", "=", "\x1b[1m", "\n\n"]),
     st.sampled_from([ANTHROPIC, AWS, GITHUB]),
 )
-def test_a_secret_is_found_however_its_line_was_written(wraps, before, secret):
+def test_a_secret_is_found_in_any_encoding_of_its_line(wraps, before, secret):
     text = f"a{before}{secret}\nb"
     for wrap in wraps:
         text = WRAPS[wrap](text)
-    assert secret in {what for _, what in found(text)}
+    assert secret in {what for _, what in find_texts(text)}
 
 
 # -------------------------------------------------------------------------------- known texts
@@ -166,7 +166,7 @@ def url_as_javascript(text):
         lambda text: f"%20{text}\x1b[0m, \x1b[1m{text}",
     ],
 )
-def test_a_known_text_is_found_however_it_is_written(name, write):
+def test_a_known_text_is_found_in_any_encoding(name, write):
     known = KnownTexts()
     known.add(name, "path", distinct=False)
     text = write(name)
@@ -179,30 +179,30 @@ def test_a_known_text_is_found_however_it_is_written(name, write):
 
 
 @given(st.text('a"\\/é\n ü%+!', max_size=250) | st.text(max_size=250))
-def test_a_text_has_few_forms_and_is_one_of_them(text):
+def test_the_encoded_forms_of_a_text_are_few_and_include_it(text):
     forms = list_encoded_forms(text)
     assert text in forms
     assert len(forms) <= 60
     assert json.dumps(json.dumps(json.dumps(text)))[7:-7] in {*forms, ""}
 
 
-def test_a_text_of_letters_and_digits_has_one_form():
+def test_an_alphanumeric_text_has_one_form():
     assert list_encoded_forms("swordfish99") == {"swordfish99"}
 
 
-def test_what_a_path_names_is_taken_out_of_urls_and_of_json_in_json():
+def test_text_at_a_path_is_removed_from_urls_and_nested_json():
     def work(session):
         session.set("customer", {"name": "Ada Lovelace", "friend": "Renée Dupont"})
         session.record("http", {"url": f"https://crm/?name={quote_plus('Ada Lovelace')}"})
         session.record("tool.called", {"arguments": in_json(in_json("Renée Dupont"))})
 
-    document = redacted(work, Redactor(paths=["values.customer"]))
-    whole = everything(document)
+    document = redact_work(work, Redactor(paths=["values.customer"]))
+    whole = all_text(document)
     assert "Lovelace" not in whole
     assert "Dupont" not in whole
 
 
-# ------------------------------------------------------------------- values and their names
+# ------------------------------------------------------------------------------ names of values
 
 KEY = "q8Zr2LmVx7Tb4Kp9Wd3N"
 ID = UUID("12345678-1234-4234-9234-123456789abc")
@@ -236,7 +236,7 @@ def cleaned(value):
         (["-password", "mysecret99"], ["-password", GONE]),
     ],
 )
-def test_a_value_under_the_name_of_a_secret_goes_whatever_holds_it(value, expected):
+def test_a_value_with_a_secret_name_is_removed_from_any_container(value, expected):
     assert cleaned(value) == expected
 
 
@@ -267,20 +267,20 @@ def test_a_value_under_the_name_of_a_secret_goes_whatever_holds_it(value, expect
         {b"\xff": "x", b"name": b"y"},
     ],
 )
-def test_what_nobody_would_call_a_secret_stays(value):
+def test_harmless_values_in_containers_are_kept(value):
     assert identical(cleaned(value), value)
 
 
-def test_an_id_or_a_number_that_is_secret_goes_wherever_it_stands():
+def test_a_secret_id_or_number_is_removed_everywhere():
     def work(session):
         session.set("login", {"api_key": ID, "password": 98765.4321})
         session.set("ids", [ID, str(ID), {ID, str(ID)}, 98765.4321, "98765.4321", 98765.0])
         session.add_message("user", f"it is {ID}")
 
-    document = redacted(work)
-    assert str(ID) not in everything(document)
+    document = redact_work(work)
+    assert str(ID) not in all_text(document)
     ids = document.state.values["ids"]
     assert ids[:2] == [GONE, GONE]
     assert ids[2] == {GONE, "[redacted: secret 2]"}
     assert ids[3:] == [GONE, GONE, 98765.0]
-    assert ("secret", "values.login.api_key") in listed(document)
+    assert ("secret", "values.login.api_key") in list_removed(document)

@@ -1,4 +1,4 @@
-"""What paths name is taken out of a document, wherever it stands."""
+"""Values at paths are removed from a document."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from dataclasses import replace
 import pytest
 
 from holdfast.redaction.redactor import Redactor
-from support.redaction_samples import ADA, AWS, check, everything, exported, listed, redacted
+from support.redaction_samples import (
+    ADA,
+    AWS,
+    all_text,
+    check,
+    export_work,
+    list_removed,
+    redact_work,
+)
 
 
 def a_conversation(session):
@@ -22,11 +30,11 @@ def a_conversation(session):
 
 
 def named(*paths, patterns=False):
-    return redacted(a_conversation, Redactor(patterns=patterns, paths=paths))
+    return redact_work(a_conversation, Redactor(patterns=patterns, paths=paths))
 
 
 @pytest.mark.parametrize("path", ["values.customer.name", "/values/customer/name"])
-def test_what_a_path_names_goes_in_the_state_in_the_events_and_in_what_was_said(path):
+def test_a_value_at_a_path_is_removed_from_state_events_and_messages(path):
     document = named(path)
     gone = "[redacted: path]"
     assert document.state.values["customer"] == {
@@ -39,18 +47,18 @@ def test_what_a_path_names_goes_in_the_state_in_the_events_and_in_what_was_said(
     assert [each["name"] for each in sets] == [gone, gone]
     assert document.state.messages[0]["content"] == f"My name is {gone}"
     assert document.events[6].data["prompt"] == f"about {gone}"
-    assert "Ada Lovelace" not in everything(document)
-    assert listed(document)["path", path] == 3
+    assert "Ada Lovelace" not in all_text(document)
+    assert list_removed(document)["path", path] == 3
 
 
 @pytest.mark.parametrize("path", ["messages[*].content", "/messages/*/content"])
-def test_messages_can_be_emptied(path):
+def test_the_content_of_all_messages_can_be_removed(path):
     document = named(path)
     assert [message["content"] for message in document.state.messages] == ["[redacted: path]"] * 3
     assert [message.get("id") for message in document.state.messages] == [1, 2, None]
 
 
-def test_one_message_can_be_named_and_stays_a_message():
+def test_a_redacted_message_keeps_its_role():
     document = named("messages[1]", "messages[-1].content")
     assert document.state.messages[1] == {"role": "assistant", "content": "[redacted: path]"}
     assert document.state.messages[2] == {"role": "user", "content": "[redacted: path]"}
@@ -59,7 +67,7 @@ def test_one_message_can_be_named_and_stays_a_message():
     assert entry[2] == document.state.messages[1]
 
 
-def test_a_part_of_a_list_a_namespace_bytes_and_numbers_can_be_named():
+def test_list_items_namespaces_bytes_and_numbers_can_be_removed():
     document = named("messages[1].content[0].text", "namespaces.crm", "values.customer.photo")
     assert document.state.messages[1]["content"] == [{"type": "text", "text": "[redacted: path]"}]
     assert document.state.namespaces == {"crm": {"ada": "[redacted: path]"}}
@@ -68,11 +76,11 @@ def test_a_part_of_a_list_a_namespace_bytes_and_numbers_can_be_named():
     assert named("values.customer").state.values == {"customer": "[redacted: path]"}
 
 
-def test_data_of_events_and_tags_can_be_named():
+def test_data_of_events_and_tags_can_be_removed():
     redactor = Redactor(
         patterns=False, paths=["events[*].data.prompt", "tags.who", "events[-1].data"]
     )
-    document = exported(a_conversation)
+    document = export_work(a_conversation)
     tagged = replace(document, tags={"who": "Ada L.", "x": "y"})
     new = redactor.redact(tagged)
     check(new, document)
@@ -81,17 +89,17 @@ def test_data_of_events_and_tags_can_be_named():
     assert new.events[0].data == {"agent_id": "bot", "session_id": "ses"}
 
 
-def test_a_path_to_what_is_not_there_takes_nothing_out():
+def test_a_path_without_a_match_removes_nothing():
     document = named("values.nobody.name", "messages[99]", "namespaces.none")
     assert document.extra["redactions"] == []
-    assert document.digest == exported(a_conversation).digest
+    assert document.digest == export_work(a_conversation).digest
 
 
-def test_common_words_that_a_path_names_stay_elsewhere():
+def test_common_words_at_a_path_are_kept_elsewhere():
     document = named("messages[2].content", "messages[*].role")
     assert document.state.messages[0].keys() == {"role", "content", "id"}
     assert document.state.messages[2] == {"role": "[redacted: path]", "content": "[redacted: path]"}
-    assert "thanks" not in everything(document)
+    assert "thanks" not in all_text(document)
 
 
 def test_paths_and_patterns_work_together():
@@ -99,9 +107,9 @@ def test_paths_and_patterns_work_together():
         session.set("customer", {"name": "Ada Lovelace", "mail": ADA})
         session.add_message("user", f"Ada Lovelace <{ADA}>")
 
-    document = redacted(work, Redactor(paths=["values.customer.name"]))
+    document = redact_work(work, Redactor(paths=["values.customer.name"]))
     assert document.state.messages[0]["content"] == "[redacted: path] <[redacted: email]>"
-    document = redacted(work, Redactor(paths=["values.customer"]))
+    document = redact_work(work, Redactor(paths=["values.customer"]))
     assert document.state.messages[0]["content"] == "[redacted: path] <[redacted: email]>"
 
 
@@ -109,8 +117,8 @@ def test_secrets_in_paths_are_not_listed():
     def work(session):
         session.set("contacts", {ADA: {"name": "Ada Lovelace"}})
 
-    document = redacted(work, Redactor(paths=[f'values.contacts["{ADA}"].name']))
-    assert ADA not in everything(document)
+    document = redact_work(work, Redactor(paths=[f'values.contacts["{ADA}"].name']))
+    assert ADA not in all_text(document)
     assert document.state.values == {
         "contacts": {"[redacted: email]": {"name": "[redacted: path]"}}
     }
@@ -128,18 +136,18 @@ def test_secrets_in_paths_are_not_listed():
         ("messages[", "unexpected"),
     ],
 )
-def test_a_path_that_is_none_is_refused(path, says):
+def test_an_invalid_path_is_rejected(path, says):
     with pytest.raises(ValueError, match=f"invalid path .*{says}"):
         Redactor(paths=[path])
 
 
-def test_a_text_in_bytes_that_a_path_names_goes_elsewhere_too():
+def test_text_in_bytes_at_a_path_is_removed_everywhere():
     def work(session):
         session.set("a", {"b": b"Ada Lovelace", "c": b"\xff"})
         session.add_message("user", "I am Ada Lovelace")
 
-    document = redacted(work, Redactor(patterns=False, paths=["values.a"]))
-    assert "Ada Lovelace" not in everything(document)
+    document = redact_work(work, Redactor(patterns=False, paths=["values.a"]))
+    assert "Ada Lovelace" not in all_text(document)
 
 
 @pytest.mark.parametrize(
@@ -151,19 +159,19 @@ def test_a_text_in_bytes_that_a_path_names_goes_elsewhere_too():
         ("[redacted: email] or not", "[redacted: email][redacted: path]"),
     ],
 )
-def test_what_stands_for_a_secret_is_left_alone(text, left):
+def test_marks_are_not_redacted(text, left):
     def work(session):
         session.set("x", ["email] or not"])
         session.add_message("user", text)
 
-    document = redacted(work, Redactor(paths=["values.x"]))
+    document = redact_work(work, Redactor(paths=["values.x"]))
     assert document.state.messages[0]["content"] == left
 
 
-def test_the_name_of_a_kind_may_itself_be_named():
+def test_a_value_that_equals_the_name_of_a_kind_is_removed():
     def work(session):
         session.set("x", "AWS key")
         session.add_message("user", f"an AWS key: {AWS}")
 
-    document = redacted(work, Redactor(paths=["values.x"]))
+    document = redact_work(work, Redactor(paths=["values.x"]))
     assert document.state.messages[0]["content"] == "an [redacted: path]: [redacted: AWS key]"

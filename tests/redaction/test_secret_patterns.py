@@ -1,4 +1,4 @@
-"""Secrets of services, headers and commands are found; prose and code are left alone."""
+"""Secrets of services, headers and commands are found, but not prose and code."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ HEX = "0123456789abcdef"
 WORD = "x9Kq2Lm7Zt4Vb8Nc"
 
 
-def found(text, detector=DETECTOR):
+def find_texts(text, detector=DETECTOR):
     return {text[each.start : each.end] for each in detector.find(text)}
 
 
-# Put together here, so that nobody's scanner takes this file for a leak.
+# Concatenated, so that secret scanners do not report this file.
 TOKENS = {
     "Vault": "hvs." + "CAESIJ1a" * 4,
     "Vault batch": "hvb." + "AAAAAQJ1" * 4,
@@ -41,8 +41,8 @@ TOKENS = {
 
 @pytest.mark.parametrize("name", TOKENS)
 @pytest.mark.parametrize("around", ["{}", "use {} now", '{{"x": "{}"}}', "a\\n{}\\nb", "x={}&y=1"])
-def test_a_token_of_a_service_is_found(name, around):
-    assert TOKENS[name] in found(around.format(TOKENS[name]))
+def test_tokens_of_services_are_found(name, around):
+    assert TOKENS[name] in find_texts(around.format(TOKENS[name]))
 
 
 @pytest.mark.parametrize(
@@ -92,13 +92,13 @@ def test_a_token_of_a_service_is_found(name, around):
         ("//registry.npmjs.org/:_authToken=npm_abcdef", "npm_abcdef"),
     ],
 )
-def test_a_secret_of_a_name_a_command_or_a_header_is_found(text, secret):
-    assert secret in found(text)
+def test_secrets_in_assignments_commands_and_headers_are_found(text, secret):
+    assert secret in find_texts(text)
 
 
-def test_attributes_of_a_cookie_are_left_alone():
+def test_attributes_of_cookies_are_kept():
     text = f"Set-Cookie: sid={WORD}; Path=/account; Domain=example.com; Max-Age=3600"
-    assert found(text) == {WORD}
+    assert find_texts(text) == {WORD}
 
 
 PROSE = """
@@ -140,10 +140,10 @@ kubectl get secret my-secret-2024 -o yaml
 
 @pytest.mark.parametrize("line", [line for line in (PROSE + CODE).splitlines() if line])
 def test_prose_and_code_have_no_secrets(line):
-    assert found(line) == set()
+    assert find_texts(line) == set()
 
 
-# -------------------------------------------------------------------- numbers that are options
+# ------------------------------------------------------------------------------ personal numbers
 
 
 def numbers(**options):
@@ -154,9 +154,9 @@ def numbers(**options):
     "text",
     ["4111111111111111", "4111 1111 1111 1111", "5500-0000-0000-0004", "340000000000009"],
 )
-def test_card_numbers_are_found_where_that_is_asked_for(text):
-    assert found(f"pay with {text}, please", numbers(cards=True)) == {text}
-    assert found(f"pay with {text}, please", numbers()) == set()
+def test_card_numbers_are_found_on_request(text):
+    assert find_texts(f"pay with {text}, please", numbers(cards=True)) == {text}
+    assert find_texts(f"pay with {text}, please", numbers()) == set()
 
 
 @pytest.mark.parametrize(
@@ -172,30 +172,30 @@ def test_card_numbers_are_found_where_that_is_asked_for(text):
     ],
 )
 def test_other_numbers_are_not_cards(text):
-    assert found(text, numbers(cards=True)) == set()
+    assert find_texts(text, numbers(cards=True)) == set()
 
 
 @pytest.mark.parametrize(
     "text",
     ["DE89370400440532013000", "DE89 3704 0044 0532 0130 00", "GB82 WEST 1234 5698 7654 32"],
 )
-def test_ibans_are_found_where_that_is_asked_for(text):
-    assert found(f"to {text} AND MORE", numbers(ibans=True)) == {text}
-    assert found(f"to {text}", numbers()) == set()
-    assert found(f"to {text.replace('3', '4')}", numbers(ibans=True)) == set()
+def test_ibans_are_found_on_request(text):
+    assert find_texts(f"to {text} AND MORE", numbers(ibans=True)) == {text}
+    assert find_texts(f"to {text}", numbers()) == set()
+    assert find_texts(f"to {text.replace('3', '4')}", numbers(ibans=True)) == set()
 
 
-def test_social_security_numbers_are_found_where_that_is_asked_for():
+def test_social_security_numbers_are_found_on_request():
     detector = numbers(ssns=True)
-    assert found("SSN 123-45-6789.", detector) == {"123-45-6789"}
-    assert found("SSN 123 45 6789", detector) == {"123 45 6789"}
+    assert find_texts("SSN 123-45-6789.", detector) == {"123-45-6789"}
+    assert find_texts("SSN 123 45 6789", detector) == {"123 45 6789"}
     for text in ("000-12-3456", "666-12-3456", "912-12-3456", "123-00-4567", "123-45-0000"):
-        assert found(text, detector) == set()
-    assert found("123456789, 1123-45-6789, 123-45-67890, 2026-11-15", detector) == set()
-    assert found("123-45-6789", numbers()) == set()
+        assert find_texts(text, detector) == set()
+    assert find_texts("123456789, 1123-45-6789, 123-45-67890, 2026-11-15", detector) == set()
+    assert find_texts("123-45-6789", numbers()) == set()
 
 
-# --------------------------------------------------------------------------------- linear work
+# ---------------------------------------------------------------------------------- linear time
 
 ATTACKS = [
     "secret_",
@@ -274,7 +274,7 @@ ATTACKS = [
 
 
 def steps(work):
-    """How much was done, as the time of this process: the least of a few runs."""
+    """Return the CPU time of a call: the least of a few runs."""
 
     def once():
         began = time.process_time()
@@ -285,7 +285,7 @@ def steps(work):
 
 
 @pytest.mark.parametrize("piece", ATTACKS)
-def test_the_work_grows_with_the_length_of_a_text_and_not_with_its_square(piece):
+def test_pattern_matching_takes_linear_time(piece):
     detector = Detector(secrets=True, emails=True, phones=True, cards=True, ibans=True, ssns=True)
     small, large = (piece * (size // len(piece) + 1) for size in (5_000, 40_000))
     least = max(steps(lambda: detector.find(small)), 0.005)

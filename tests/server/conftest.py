@@ -1,4 +1,4 @@
-"""Stores in memory, and those who ask the app on them."""
+"""Stores in memory, and clients of the app on them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 import holdfast
 from holdfast.server import create_app
 from support.async_tests import run_async
-from support.rest_api import TOKENS, client, client_of, entries, filled
+from support.rest_api import TOKENS, connect, connect_app, dump_store, fill_store
 
 
 @pytest.fixture
@@ -18,27 +18,27 @@ def store():
 
 @pytest.fixture
 def api(store):
-    """Asks the app on the store from this machine."""
-    return client(store)
+    """A client on this machine."""
+    return connect(store)
 
 
 @pytest.fixture
-def guarded(store):
-    """Asks an app with tokens, from elsewhere and without one."""
-    return client(store, address=("203.0.113.7", 1234), tokens=TOKENS)
+def remote_api(store):
+    """A client on another machine, without a token, of an app that requires one."""
+    return connect(store, address=("203.0.113.7", 1234), tokens=TOKENS)
 
 
 @pytest.fixture(scope="session")
-def unchanging():
-    """A store with sessions that no test changes, the app on it, and all that is in it."""
-    found = holdfast.open_state_store("memory://")
-    run_async(filled(found))
-    return found, create_app(found), run_async(entries(found))
+def sample_app():
+    """A filled store that no test changes, the app on it, and a copy of its content."""
+    store = holdfast.open_state_store("memory://")
+    run_async(fill_store(store))
+    return store, create_app(store), run_async(dump_store(store))
 
 
 @pytest.fixture
-def looking(unchanging):
-    """Makes somebody who asks that app; whatever it is, nothing may change."""
-    store, app, before = unchanging
-    yield lambda **options: client_of(app, **options)
-    assert run_async(entries(store)) == before
+def connect_readonly(sample_app):
+    """A function that makes clients of that app; fails if their requests change the store."""
+    store, app, before = sample_app
+    yield lambda **options: connect_app(app, **options)
+    assert run_async(dump_store(store)) == before

@@ -1,4 +1,4 @@
-"""Tokens: who may do what. Knowing an id is no authority."""
+"""Tokens: what a request may do. Knowing an id grants nothing."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from holdfast import InvalidDocumentError, Session
 from holdfast.server import Token, create_app, read_tokens
 from support.async_tests import async_test
 from support.rest_api import (
-    ANNS,
+    ANN_ONLY,
     READER,
+    SES_1,
     TOKENS,
     WRITER,
-    S,
     bearer,
-    client,
-    entries,
-    filled,
-    good,
-    problem,
+    connect,
+    dump_store,
+    expect_ok,
+    expect_problem,
+    fill_store,
 )
 
 SHARED = "/agents/ann/sessions/ses_shared"
@@ -39,25 +39,25 @@ PUBLIC = [
 READS = [
     "/agents",
     "/agents/research-bot/sessions",
-    S,
-    f"{S}/events",
-    f"{S}/events/1",
-    f"{S}/state",
-    f"{S}/diff?from=0",
-    f"{S}/growth",
-    f"{S}/snapshots",
-    f"{S}/document",
+    SES_1,
+    f"{SES_1}/events",
+    f"{SES_1}/events/1",
+    f"{SES_1}/state",
+    f"{SES_1}/diff?from=0",
+    f"{SES_1}/growth",
+    f"{SES_1}/snapshots",
+    f"{SES_1}/document",
     "/agents/ses_1/snapshot",
     "/diff?from_agent=ann&from_session=ses_shared&to_agent=bob&to_session=ses_shared",
     "/metrics",
 ]
 WRITES = [
-    ("POST", f"{S}/snapshots"),
-    ("POST", f"{S}/restore"),
-    ("POST", f"{S}/fork"),
+    ("POST", f"{SES_1}/snapshots"),
+    ("POST", f"{SES_1}/restore"),
+    ("POST", f"{SES_1}/fork"),
     ("POST", "/agents/snapshot/restore"),
-    ("DELETE", S),
-    ("DELETE", f"{S}/snapshots/019a8b5e"),
+    ("DELETE", SES_1),
+    ("DELETE", f"{SES_1}/snapshots/019a8b5e"),
 ]
 
 
@@ -65,22 +65,22 @@ WRITES = [
 
 
 @async_test
-async def test_without_a_token_there_is_the_viewer_and_nothing_of_any_agent(store, guarded):
-    await filled(store)
-    before = await entries(store)
+async def test_only_public_paths_are_served_without_a_token(store, remote_api):
+    await fill_store(store)
+    before = await dump_store(store)
     for path in PUBLIC:
-        assert (await guarded.get(path)).status_code == 200, path
+        assert (await remote_api.get(path)).status_code == 200, path
     for method, path in [*(("GET", path) for path in READS), *WRITES, ("GET", "/nothing")]:
-        answered = await guarded.request(method, path)
-        tree = problem(answered, 401, kind="unauthorized")
-        assert answered.headers["www-authenticate"].startswith("Bearer")
+        response = await remote_api.request(method, path)
+        tree = expect_problem(response, 401, kind="unauthorized")
+        assert response.headers["www-authenticate"].startswith("Bearer")
         assert "Authorization: Bearer" in tree["hint"]
         assert "research-bot" not in tree["detail"]
-    assert await entries(store) == before
+    assert await dump_store(store) == before
 
 
 @async_test
-async def test_what_is_no_token_lets_nobody_in(guarded):
+async def test_invalid_authorization_header_gets_401(remote_api):
     for header in (
         "",
         "Bearer",
@@ -98,99 +98,105 @@ async def test_what_is_no_token_lets_nobody_in(guarded):
         "Bearer \x00",
         "Bearer " + "x" * 100_000,
     ):
-        answered = await guarded.get("/agents", headers={"Authorization": header.encode("latin-1")})
-        problem(answered, 401)
+        response = await remote_api.get(
+            "/agents", headers={"Authorization": header.encode("latin-1")}
+        )
+        expect_problem(response, 401)
 
 
 @async_test
-async def test_a_token_in_the_query_or_a_cookie_is_none(guarded):
+async def test_token_in_query_or_cookie_is_ignored(remote_api):
     for query in ("token", "access_token", "authorization"):
-        problem(await guarded.get("/agents", params={query: WRITER}), 401)
-    problem(await guarded.get("/agents", headers={"Cookie": f"token={WRITER}"}), 401)
+        expect_problem(await remote_api.get("/agents", params={query: WRITER}), 401)
+    expect_problem(await remote_api.get("/agents", headers={"Cookie": f"token={WRITER}"}), 401)
 
 
 @async_test
-async def test_the_kind_of_a_token_is_written_in_any_case(guarded):
+async def test_bearer_scheme_is_case_insensitive(remote_api):
     for kind in ("Bearer", "bearer", "BEARER"):
-        good(await guarded.get("/agents", headers={"Authorization": f"{kind} {READER}"}))
+        expect_ok(await remote_api.get("/agents", headers={"Authorization": f"{kind} {READER}"}))
 
 
 @async_test
-async def test_a_token_to_read_reads_all_and_writes_nothing(store, guarded):
-    await filled(store)
-    before = await entries(store)
+async def test_read_token_cannot_write(store, remote_api):
+    await fill_store(store)
+    before = await dump_store(store)
     for path in READS:
-        assert (await guarded.get(path, headers=bearer(READER))).status_code == 200, path
+        assert (await remote_api.get(path, headers=bearer(READER))).status_code == 200, path
     for method, path in WRITES:
         for query in ("", "?dry_run=true"):
-            answered = await guarded.request(method, path + query, headers=bearer(READER))
-            problem(answered, 403, "reader", "reading", kind="forbidden")
-    assert await entries(store) == before
+            response = await remote_api.request(method, path + query, headers=bearer(READER))
+            expect_problem(response, 403, "reader", "read-only", kind="forbidden")
+    assert await dump_store(store) == before
 
 
 @async_test
-async def test_a_token_to_write_reads_and_writes(store, guarded):
-    await filled(store)
+async def test_write_token_can_read_and_write(store, remote_api):
+    await fill_store(store)
     for path in READS:
-        assert (await guarded.get(path, headers=bearer(WRITER))).status_code == 200, path
-    good(await guarded.post(f"{S}/snapshots", headers=bearer(WRITER)), 201)
-    good(await guarded.delete(S, headers=bearer(WRITER)), 204)
+        assert (await remote_api.get(path, headers=bearer(WRITER))).status_code == 200, path
+    expect_ok(await remote_api.post(f"{SES_1}/snapshots", headers=bearer(WRITER)), 201)
+    expect_ok(await remote_api.delete(SES_1, headers=bearer(WRITER)), 204)
 
 
 @async_test
-async def test_every_token_is_compared_in_constant_time_whether_it_is_the_right_one(
-    guarded, monkeypatch
-):
+async def test_all_tokens_are_compared_in_constant_time(remote_api, monkeypatch):
     compared = []
 
-    def comparing(one, two, compare=hmac.compare_digest):
+    def spy(one, two, compare=hmac.compare_digest):
         compared.append((len(one), len(two)))
         return compare(one, two)
 
-    monkeypatch.setattr(hmac, "compare_digest", comparing)
-    for secret in (READER, WRITER, ANNS, "x", "x" * 1000):
+    monkeypatch.setattr(hmac, "compare_digest", spy)
+    for secret in (READER, WRITER, ANN_ONLY, "x", "x" * 1000):
         compared.clear()
-        await guarded.get("/access", headers=bearer(secret))
+        await remote_api.get("/access", headers=bearer(secret))
         assert compared == [(32, 32)] * len(TOKENS)
 
 
 @async_test
-async def test_what_a_token_allows_is_told_to_its_bearer(guarded, api):
+async def test_access_route_reports_what_a_token_allows(remote_api, api):
     for secret, scope, agents in (
         (READER, "read", None),
         (WRITER, "write", None),
-        (ANNS, "write", ["ann", "ghost"]),
+        (ANN_ONLY, "write", ["ann", "ghost"]),
         ("x" * 20, None, None),
     ):
-        tree = good(await guarded.get("/access", headers=bearer(secret)))
+        tree = expect_ok(await remote_api.get("/access", headers=bearer(secret)))
         assert tree == {"required": True, "scope": scope, "agents": agents}
-    assert good(await guarded.get("/access"))["scope"] is None
-    assert good(await api.get("/access")) == {"required": False, "scope": "write", "agents": None}
+    assert expect_ok(await remote_api.get("/access"))["scope"] is None
+    assert expect_ok(await api.get("/access")) == {
+        "required": False,
+        "scope": "write",
+        "agents": None,
+    }
 
 
-# ------------------------------------------------------------------------------- for some agents
+# ------------------------------------------------------------------------------- limited tokens
 
 
 @async_test
-async def test_a_token_for_some_agents_shows_those_alone(store, guarded):
-    await filled(store)
-    anns = bearer(ANNS)
-    assert good(await guarded.get("/agents", headers=anns))["agents"] == [{"agent_id": "ann"}]
-    assert good(await guarded.get("/agents?search=bob", headers=anns))["agents"] == []
-    good(await guarded.get(SHARED, headers=anns))
-    good(await guarded.get(f"{SHARED}/state", headers=anns))
-    document = good(await guarded.get("/agents/ses_shared/snapshot", headers=anns))
+async def test_limited_token_sees_only_its_agents(store, remote_api):
+    await fill_store(store)
+    ann_only = bearer(ANN_ONLY)
+    assert expect_ok(await remote_api.get("/agents", headers=ann_only))["agents"] == [
+        {"agent_id": "ann"}
+    ]
+    assert expect_ok(await remote_api.get("/agents?search=bob", headers=ann_only))["agents"] == []
+    expect_ok(await remote_api.get(SHARED, headers=ann_only))
+    expect_ok(await remote_api.get(f"{SHARED}/state", headers=ann_only))
+    document = expect_ok(await remote_api.get("/agents/ses_shared/snapshot", headers=ann_only))
     assert document["agent_id"] == "ann"
-    good(await guarded.post(f"{SHARED}/snapshots", headers=anns), 201)
-    good(await guarded.post(f"{SHARED}/fork", headers=anns), 201)
+    expect_ok(await remote_api.post(f"{SHARED}/snapshots", headers=ann_only), 201)
+    expect_ok(await remote_api.post(f"{SHARED}/fork", headers=ann_only), 201)
 
 
 @async_test
-async def test_other_agents_are_refused_whether_they_exist_or_not(store, guarded):
-    await filled(store)
-    before = await entries(store)
-    anns = bearer(ANNS)
-    asked = [
+async def test_limited_token_gets_403_for_other_agents_whether_they_exist_or_not(store, remote_api):
+    await fill_store(store)
+    before = await dump_store(store)
+    ann_only = bearer(ANN_ONLY)
+    requests = [
         ("GET", "/agents/{}/sessions"),
         ("GET", "/agents/{}/sessions/{}"),
         ("GET", "/agents/{}/sessions/{}/state?at=3"),
@@ -204,42 +210,48 @@ async def test_other_agents_are_refused_whether_they_exist_or_not(store, guarded
         ("GET", "/diff?from_agent={}&from_session={}&to_agent=ann&to_session=ses_shared"),
         ("GET", "/diff?from_agent=ann&from_session=ses_shared&to_agent={}&to_session={}"),
     ]
-    for method, template in asked:
-        told = []
+    for method, template in requests:
+        details = []
         for agent, session in (("bob", "ses_shared"), ("eve", "nothing")):
-            answered = await guarded.request(method, template.format(agent, session), headers=anns)
-            tree = problem(answered, 403, "anns", agent, kind="forbidden")
-            told.append(tree["detail"].replace(agent, "?"))
-        assert told[0] == told[1]
-    assert await entries(store) == before
+            response = await remote_api.request(
+                method, template.format(agent, session), headers=ann_only
+            )
+            tree = expect_problem(response, 403, "ann-only", agent, kind="forbidden")
+            details.append(tree["detail"].replace(agent, "?"))
+        assert details[0] == details[1]
+    assert await dump_store(store) == before
 
 
 @async_test
-async def test_a_session_of_others_looks_as_if_it_were_not_there(store, guarded):
-    await filled(store)
+async def test_session_of_another_agent_looks_missing_to_a_limited_token(store, remote_api):
+    await fill_store(store)
     for session in ("ses_1", "nothing"):
-        answered = await guarded.get(f"/agents/{session}/snapshot", headers=bearer(ANNS))
-        tree = problem(answered, 404)
+        response = await remote_api.get(f"/agents/{session}/snapshot", headers=bearer(ANN_ONLY))
+        tree = expect_problem(response, 404)
         assert "research-bot" not in str(tree)
-        assert tree["detail"] == f"there is no session '{session}'"
+        assert tree["detail"] == f"no session '{session}'"
 
 
 @async_test
-async def test_nothing_crosses_from_one_agent_to_another_with_a_token_for_one(store, guarded):
-    await filled(store)
-    anns = bearer(ANNS)
-    document = (await guarded.get("/agents/ses_1/snapshot", headers=bearer(WRITER))).content
-    before = await entries(store)
-    fork = await guarded.post(f"{SHARED}/fork", json={"agent_id": "bob"}, headers=anns)
-    problem(fork, 403, "bob")
+async def test_limited_token_cannot_copy_to_or_from_other_agents(store, remote_api):
+    await fill_store(store)
+    ann_only = bearer(ANN_ONLY)
+    document = (await remote_api.get("/agents/ses_1/snapshot", headers=bearer(WRITER))).content
+    before = await dump_store(store)
+    fork = await remote_api.post(f"{SHARED}/fork", json={"agent_id": "bob"}, headers=ann_only)
+    expect_problem(fork, 403, "bob")
     path = "/agents/snapshot/restore"
-    problem(await guarded.post(path, content=document, headers=anns), 403, "research-bot")
+    expect_problem(
+        await remote_api.post(path, content=document, headers=ann_only), 403, "research-bot"
+    )
     for query in ("agent_id=bob", "agent_id=research-bot", "dry_run=true&agent_id=bob"):
-        problem(await guarded.post(f"{path}?{query}", content=document, headers=anns), 403)
-    problem(await guarded.get("/metrics", headers=anns), 403, "some agents")
-    assert await entries(store) == before
+        expect_problem(
+            await remote_api.post(f"{path}?{query}", content=document, headers=ann_only), 403
+        )
+    expect_problem(await remote_api.get("/metrics", headers=ann_only), 403, "some agents")
+    assert await dump_store(store) == before
     own = f"{path}?agent_id=ann&session_id=ses_own"
-    done = good(await guarded.post(own, content=document, headers=anns))
+    done = expect_ok(await remote_api.post(own, content=document, headers=ann_only))
     assert done["agent_id"] == "ann"
 
 
@@ -248,29 +260,29 @@ VARYING = re.compile("[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{64}|[0-9]{4}-[0-9]{2}-[
 
 @pytest.mark.parametrize("query", ["", "?dry_run=true"])
 @async_test
-async def test_what_other_agents_have_changes_no_answer_to_a_token_for_some(query):
-    """Two stores differ only in sessions of agents that the token is not for."""
+async def test_responses_to_a_limited_token_do_not_depend_on_other_agents(query):
+    """The two stores differ only in sessions of agents that the token does not cover."""
     alone, crowded = (holdfast.open_state_store("memory://") for _ in range(2))
     async with Session.open(alone, agent_id="ann", session_id="ses_own") as session:
         session.add_message("user", "hello")
         await session.save()
-    for key, value in (await entries(alone)).items():
+    for key, value in (await dump_store(alone)).items():
         await crowded.put(key, value)
     for agent, name in (("bob", "ses_own"), ("bob", "ses_bob"), ("research-bot", "ses_1")):
         async with Session.open(crowded, agent_id=agent, session_id=name) as session:
             session.add_message("user", "a secret")
             await session.save()
-    one, other = [await everything_asked(store, query) for store in (alone, crowded)]
+    one, other = [await record_responses(store, query) for store in (alone, crowded)]
     assert one == other
 
 
-async def everything_asked(store, query):
-    """What a token for ann is answered about her own sessions and the ids of those of others."""
-    api = client(store, address=("203.0.113.7", 1), tokens=TOKENS, token=ANNS, raises=False)
+async def record_responses(store, query):
+    """Return the responses to a token for ann, about her sessions and the ids of others."""
+    api = connect(store, address=("203.0.113.7", 1), tokens=TOKENS, token=ANN_ONLY, raises=False)
     own = "/agents/ann/sessions/ses_own"
     document = (await api.get(f"{own}/document")).content
     heads = ({}, {"If-Match": "*"}, {"If-Match": '"0"'})
-    asked = [
+    requests = [
         ("GET", path, {})
         for name in ("ses_own", "ses_bob", "ses_1", "nothing")
         for path in (
@@ -281,37 +293,37 @@ async def everything_asked(store, query):
             f"/diff?from_agent=ann&from_session={name}&to_agent=ghost&to_session={name}",
         )
     ]
-    asked += [("DELETE", f"{own}{query}", {"headers": head}) for head in heads]
+    requests += [("DELETE", f"{own}{query}", {"headers": head}) for head in heads]
     for name in ("ses_bob", "ses_1", "nothing"):
         more = f"{query or '?dry_run=false'}&session_id={name}"
         path = f"/agents/snapshot/restore{more}"
         for head in heads:
             json = {"session_id": name, "at": "2"}
-            asked.append(("POST", f"{own}/fork{query}", {"json": json, "headers": head}))
-            asked.append(("POST", path, {"content": document, "headers": head}))
-        asked.append(("POST", f"{path}&agent_id=ghost", {"content": document}))
-        asked.append(("DELETE", f"/agents/ann/sessions/{name}{query}", {}))
-    told = []
-    for method, path, options in asked:
-        answered = await api.request(method, path, **options)
-        assert "bob" not in answered.text.replace("ses_bob", "")
-        told.append((method, path, answered.status_code, VARYING.sub("?", answered.text)))
-    return told
+            requests.append(("POST", f"{own}/fork{query}", {"json": json, "headers": head}))
+            requests.append(("POST", path, {"content": document, "headers": head}))
+        requests.append(("POST", f"{path}&agent_id=ghost", {"content": document}))
+        requests.append(("DELETE", f"/agents/ann/sessions/{name}{query}", {}))
+    responses = []
+    for method, path, options in requests:
+        response = await api.request(method, path, **options)
+        assert "bob" not in response.text.replace("ses_bob", "")
+        responses.append((method, path, response.status_code, VARYING.sub("?", response.text)))
+    return responses
 
 
 @async_test
-async def test_a_token_for_some_agents_deletes_no_session_with_its_other_parts(store, guarded):
-    await filled(store)
-    before = await entries(store)
+async def test_limited_token_cannot_delete_a_session(store, remote_api):
+    await fill_store(store)
+    before = await dump_store(store)
     for query in ("", "?dry_run=true"):
-        answered = await guarded.delete(SHARED + query, headers=bearer(ANNS))
-        problem(answered, 403, "anns", "parts of all agents", kind="forbidden")
-    assert await entries(store) == before
+        response = await remote_api.delete(SHARED + query, headers=bearer(ANN_ONLY))
+        expect_problem(response, 403, "ann-only", "some agents", kind="forbidden")
+    assert await dump_store(store) == before
 
 
 @async_test
-async def test_names_of_other_agents_are_in_no_answer_to_a_token_for_some(store, guarded):
-    await filled(store)
+async def test_errors_for_a_limited_token_do_not_name_other_agents(store, remote_api):
+    await fill_store(store)
     for path in (
         "/agents",
         "/agents/ann/sessions/ses_1",
@@ -323,26 +335,26 @@ async def test_names_of_other_agents_are_in_no_answer_to_a_token_for_some(store,
         "/agents/ghost/sessions/ses_shared/events",
         SHARED,
     ):
-        answered = await guarded.get(path, headers=bearer(ANNS))
-        assert "bob" not in answered.text
-        assert "research-bot" not in answered.text
+        response = await remote_api.get(path, headers=bearer(ANN_ONLY))
+        assert "bob" not in response.text
+        assert "research-bot" not in response.text
 
 
 @async_test
-async def test_the_name_of_an_agent_is_compared_as_it_is_and_not_as_it_is_encoded(store):
+async def test_agent_ids_of_a_token_are_compared_decoded(store):
     async with Session.open(store, agent_id="a/b", session_id="s") as session:
         session.add_message("user", "hello")
     tokens = [Token(READER, "read", frozenset(("a%2Fb", "a")))]
-    api = client(store, tokens=tokens, token=READER)
-    problem(await api.get("/agents/a%2Fb/sessions/s"), 403)
+    api = connect(store, tokens=tokens, token=READER)
+    expect_problem(await api.get("/agents/a%2Fb/sessions/s"), 403)
     tokens = [Token(READER, "read", frozenset(("a/b",)))]
-    api = client(store, tokens=tokens, token=READER)
-    good(await api.get("/agents/a%2Fb/sessions/s"))
-    good(await api.get("/agents/a%2fb/sessions/s"))
-    problem(await api.get("/agents/a%252Fb/sessions/s"), 403)
+    api = connect(store, tokens=tokens, token=READER)
+    expect_ok(await api.get("/agents/a%2Fb/sessions/s"))
+    expect_ok(await api.get("/agents/a%2fb/sessions/s"))
+    expect_problem(await api.get("/agents/a%252Fb/sessions/s"), 403)
 
 
-# ------------------------------------------------------------------------------- tokens themselves
+# ----------------------------------------------------------------------------- tokens and files
 
 
 @pytest.mark.parametrize(
@@ -362,19 +374,17 @@ async def test_the_name_of_an_agent_is_compared_as_it_is_and_not_as_it_is_encode
         ({"secret": READER, "name": "a\nb"}, "printable"),
     ],
 )
-def test_a_token_that_would_not_protect_is_refused_without_its_secret_in_the_words(
-    arguments, words
-):
-    with pytest.raises((TypeError, ValueError), match=words) as said:
+def test_invalid_token_is_rejected_without_showing_its_secret(arguments, words):
+    with pytest.raises((TypeError, ValueError), match=words) as raised:
         Token(**arguments)
-    assert READER not in str(said.value)
+    assert READER not in str(raised.value)
 
 
-def test_a_token_does_not_show_its_secret():
+def test_repr_of_a_token_hides_its_secret():
     assert READER not in repr(TOKENS)
 
 
-def test_two_tokens_with_one_secret_are_refused(store):
+def test_two_tokens_with_the_same_secret_are_rejected(store):
     with pytest.raises(ValueError, match="same secret"):
         create_app(store, tokens=[Token(READER, "read"), Token(READER, "write")])
 
@@ -383,11 +393,11 @@ def test_tokens_are_read_from_a_file(tmp_path):
     file = tmp_path / "tokens.toml"
     file.write_text(
         f'[[token]]\nsecret = "{READER}"\nscope = "read"\nname = "grafana"\n'
-        f'[[token]]\nsecret = "{ANNS}"\nagents = ["ann"]\n'
+        f'[[token]]\nsecret = "{ANN_ONLY}"\nagents = ["ann"]\n'
     )
     one, two = read_tokens(file)
     assert (one.secret, one.scope, one.agents, one.name) == (READER, "read", None, "grafana")
-    assert (two.secret, two.scope, two.agents) == (ANNS, "write", frozenset(("ann",)))
+    assert (two.secret, two.scope, two.agents) == (ANN_ONLY, "write", frozenset(("ann",)))
 
 
 @pytest.mark.parametrize(
@@ -407,13 +417,13 @@ def test_tokens_are_read_from_a_file(tmp_path):
         (b"[[token]]\nsecret = 'reader-secret-0123456789'\n[other]", "table"),
     ],
 )
-def test_a_file_of_tokens_that_is_wrong_is_refused(tmp_path, text, words):
+def test_invalid_token_file_is_rejected(tmp_path, text, words):
     file = tmp_path / "tokens.toml"
     file.write_bytes(text)
-    with pytest.raises(InvalidDocumentError, match=words) as said:
+    with pytest.raises(InvalidDocumentError, match=words) as raised:
         read_tokens(file)
-    assert READER not in str(said.value)
-    with pytest.raises(InvalidDocumentError, match="cannot be read"):
+    assert READER not in str(raised.value)
+    with pytest.raises(InvalidDocumentError, match="cannot read"):
         read_tokens(tmp_path / "nothing.toml")
 
 
@@ -421,16 +431,18 @@ def test_a_file_of_tokens_that_is_wrong_is_refused(tmp_path, text, words):
 
 
 @async_test
-async def test_the_log_names_neither_a_token_nor_a_query_nor_a_header(store, guarded, caplog):
-    await filled(store)
+async def test_access_log_contains_no_token_query_or_header(store, remote_api, caplog):
+    await fill_store(store)
     caplog.set_level(logging.DEBUG, logger="holdfast")
     headers = {**bearer(WRITER), "Cookie": "cookie-secret", "X-Odd": "odd-secret"}
-    await guarded.get(f"{S}/document?tag=token=query-secret", headers=headers)
-    await guarded.get("/agents", headers=bearer("wrong-secret-0123456789"))
-    await guarded.post(f"{S}/restore?x=query-secret", json={"at": "body-secret"}, headers=headers)
+    await remote_api.get(f"{SES_1}/document?tag=token=query-secret", headers=headers)
+    await remote_api.get("/agents", headers=bearer("wrong-secret-0123456789"))
+    await remote_api.post(
+        f"{SES_1}/restore?x=query-secret", json={"at": "body-secret"}, headers=headers
+    )
     lines = [record.getMessage() for record in caplog.records if record.name == "holdfast.access"]
     assert len(lines) == 3
-    assert lines[0].startswith(f"203.0.113.7 GET {S}/document 200 ")
+    assert lines[0].startswith(f"203.0.113.7 GET {SES_1}/document 200 ")
     assert lines[0].endswith(" writer")
     assert lines[1].startswith("203.0.113.7 GET /agents 401 ")
     assert lines[1].endswith(" -")
@@ -440,7 +452,7 @@ async def test_the_log_names_neither_a_token_nor_a_query_nor_a_header(store, gua
 
 
 @async_test
-async def test_a_path_cannot_write_a_line_of_its_own_into_the_log(store, api, caplog):
+async def test_path_cannot_inject_a_line_into_the_log(store, api, caplog):
     caplog.set_level(logging.INFO, logger="holdfast.access")
     await api.get("/agents/a%0D%0A127.0.0.1%20GET%20fake/sessions")
     await api.get("/" + "x" * 5000)

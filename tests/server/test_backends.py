@@ -1,49 +1,58 @@
-"""The same on every backend: from an empty store to a session that was moved, restored, deleted."""
+"""The routes work the same on every backend."""
 
 from __future__ import annotations
 
 from support.async_tests import async_test
-from support.rest_api import ODD, S, client, entries, filled, good, opened, problem
+from support.rest_api import (
+    ODD,
+    SES_1,
+    connect,
+    dump_store,
+    expect_ok,
+    expect_problem,
+    fill_store,
+    open_session,
+)
 
 
 @async_test
-async def test_a_session_is_looked_at_changed_moved_and_deleted(new_state_store):
+async def test_all_routes_work_on_every_backend(new_state_store):
     async with new_state_store() as store:
-        assert good(await client(store).get("/agents"))["agents"] == []
-        first, second = await filled(store)
-        api = client(store)
+        assert expect_ok(await connect(store).get("/agents"))["agents"] == []
+        first, second = await fill_store(store)
+        api = connect(store)
 
-        names = [row["agent_id"] for row in good(await api.get("/agents"))["agents"]]
+        names = [row["agent_id"] for row in expect_ok(await api.get("/agents"))["agents"]]
         assert names == ["ann", "bob", "research-bot"]
-        page = good(await api.get("/agents", params={"limit": 2}))
-        rest = good(await api.get("/agents", params={"cursor": page["next_cursor"]}))
+        page = expect_ok(await api.get("/agents", params={"limit": 2}))
+        rest = expect_ok(await api.get("/agents", params={"cursor": page["next_cursor"]}))
         assert [row["agent_id"] for row in page["agents"] + rest["agents"]] == names
-        tree = good(await api.get(S))
+        tree = expect_ok(await api.get(SES_1))
         assert (tree["last_event"], tree["snapshot_count"]) == (10, 2)
         assert tree["latest_snapshot"]["tags"]["odd"] == ODD
-        assert len(good(await api.get(f"{S}/events"))["events"]) == 10
-        assert good(await api.get(f"{S}/state?at={first}"))["message_count"] == 1
-        assert good(await api.get(f"{S}/diff?from={first}&to={second}"))["added"] == 2
-        assert len(good(await api.get(f"{S}/growth"))["points"]) == 10
+        assert len(expect_ok(await api.get(f"{SES_1}/events"))["events"]) == 10
+        assert expect_ok(await api.get(f"{SES_1}/state?at={first}"))["message_count"] == 1
+        assert expect_ok(await api.get(f"{SES_1}/diff?from={first}&to={second}"))["added"] == 2
+        assert len(expect_ok(await api.get(f"{SES_1}/growth"))["points"]) == 10
 
-        before = await entries(store)
+        before = await dump_store(store)
         document = (await api.get("/agents/ses_1/snapshot")).content
-        for path in (f"{S}/snapshots", f"{S}/fork"):
-            good(await api.post(path, params={"dry_run": "true"}))
-        good(await api.post("/agents/snapshot/restore?dry_run=true", content=document))
-        assert await entries(store) == before
+        for path in (f"{SES_1}/snapshots", f"{SES_1}/fork"):
+            expect_ok(await api.post(path, params={"dry_run": "true"}))
+        expect_ok(await api.post("/agents/snapshot/restore?dry_run=true", content=document))
+        assert await dump_store(store) == before
 
-        done = good(await api.post(f"{S}/restore", json={"at": first}))
-        assert good(await api.get(f"{S}/state"))["message_count"] == 1
-        good(await api.post(f"{S}/restore", json={"at": str(done["previous_event"])}))
-        assert good(await api.get(f"{S}/state"))["message_count"] == 2
-        problem(await api.post(f"{S}/fork", json={"session_id": "ses_1"}), 409)
-        good(await api.post(f"{S}/fork", json={"session_id": ODD}), 201)
+        done = expect_ok(await api.post(f"{SES_1}/restore", json={"at": first}))
+        assert expect_ok(await api.get(f"{SES_1}/state"))["message_count"] == 1
+        expect_ok(await api.post(f"{SES_1}/restore", json={"at": str(done["previous_event"])}))
+        assert expect_ok(await api.get(f"{SES_1}/state"))["message_count"] == 2
+        expect_problem(await api.post(f"{SES_1}/fork", json={"session_id": "ses_1"}), 409)
+        expect_ok(await api.post(f"{SES_1}/fork", json={"session_id": ODD}), 201)
         query = {"session_id": "copy", "agent_id": ODD}
-        good(await api.post("/agents/snapshot/restore", params=query, content=document))
-        assert (await (await opened(store, ODD, "copy")).verify()).damage == []
-        good(await api.delete(f"{S}/snapshots/{first}"), 204)
-        problem(await api.get(f"{S}/snapshots/{first}"), 404)
-        good(await api.delete(S), 204)
-        problem(await api.get(S), 404)
-        good(await api.get("/health/ready"))
+        expect_ok(await api.post("/agents/snapshot/restore", params=query, content=document))
+        assert (await (await open_session(store, ODD, "copy")).verify()).damage == []
+        expect_ok(await api.delete(f"{SES_1}/snapshots/{first}"), 204)
+        expect_problem(await api.get(f"{SES_1}/snapshots/{first}"), 404)
+        expect_ok(await api.delete(SES_1), 204)
+        expect_problem(await api.get(SES_1), 404)
+        expect_ok(await api.get("/health/ready"))

@@ -1,4 +1,4 @@
-"""States that were looked at a moment ago."""
+"""The cache of states at a position."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.observed_store import HERE, Watched
 pytestmark = pytest.mark.usefixtures("one_incarnation")
 
 
-async def recorded(store, count=5):
+async def record(store, count=5):
     session = await Session.open(store, agent_id=HERE.scope_id, session_id=HERE.session_id)
     for number in range(count):
         session.set("n", number)
@@ -23,43 +23,43 @@ async def recorded(store, count=5):
 
 
 @async_test
-async def test_a_state_is_loaded_once_and_its_session_is_looked_at_again():
+async def test_cached_state_is_validated_with_two_reads():
     store = Watched()
-    await recorded(store)
-    moments = StateCache(SnapshotArchive(store))
-    first = await moments.at(HERE, "3")
+    await record(store)
+    states = StateCache(SnapshotArchive(store))
+    first = await states.at(HERE, "3")
     store.forget()
-    assert await moments.at(HERE, "3") is first
+    assert await states.at(HERE, "3") is first
     assert store.read == [HERE.manifest_key, f"{HERE.prefix}log/00000000/000000000003.json"]
     assert store.listings == 0
     assert first.state.get("state", "n") == 1
-    assert (await moments.at(HERE, "now")).position.seq == 6
+    assert (await states.at(HERE, "now")).position.seq == 6
 
 
 @async_test
-async def test_a_session_that_was_begun_again_is_another_one():
+async def test_recreated_session_is_not_served_from_the_cache():
     store = Watched()
-    await recorded(store)
+    await record(store)
     archive = SnapshotArchive(store)
-    moments = StateCache(archive)
-    await moments.at(HERE, "3")
+    states = StateCache(archive)
+    await states.at(HERE, "3")
     await archive.delete_session(session_id=HERE.session_id)
     session = await Session.open(store, agent_id=HERE.scope_id, session_id=HERE.session_id)
     session.set("n", "another")
     session.set("m", 1)
     await session.commit()
-    assert (await moments.at(HERE, "3")).state.get("state", "n") == "another"
+    assert (await states.at(HERE, "3")).state.get("state", "n") == "another"
 
 
 @pytest.mark.parametrize("with_keyframe", [False, True])
 @async_test
-async def test_a_session_that_went_on_from_a_backup_is_another_one(with_keyframe):
-    """It began when the other did, and has as many events."""
+async def test_session_restored_from_a_backup_is_not_served_from_the_cache(with_keyframe):
+    """It has the same start time and as many events."""
     store = Watched()
-    session = await recorded(store, 1)
+    session = await record(store, 1)
     backup = store.content
     archive = SnapshotArchive(store)
-    moments = StateCache(archive)
+    states = StateCache(archive)
     for value in ("first", "second"):
         session.set("n", value)
         await session.commit()
@@ -67,10 +67,10 @@ async def test_a_session_that_went_on_from_a_backup_is_another_one(with_keyframe
             await session._committer.timeline.write_keyframe(session.snapshot())
         session.set("m", value)
         await session.commit()
-        assert (await moments.at(HERE, "3")).state.get("state", "n") == value
+        assert (await states.at(HERE, "3")).state.get("state", "n") == value
         store.forget()
-        assert (await moments.at(HERE, "3")).state.get("state", "n") == value
-        assert store.listings == 0, "it is remembered"
+        assert (await states.at(HERE, "3")).state.get("state", "n") == value
+        assert store.listings == 0
         await archive.delete_session(session_id=HERE.session_id)
         for key, data in backup.items():
             await store.put(key, data)
@@ -78,44 +78,44 @@ async def test_a_session_that_went_on_from_a_backup_is_another_one(with_keyframe
 
 
 @async_test
-async def test_what_is_remembered_is_loaded_anew_where_its_event_is_gone_or_damaged():
+async def test_cached_state_is_not_served_if_its_event_is_missing_or_damaged():
     store = Watched()
-    session = await recorded(store)
-    moments = StateCache(SnapshotArchive(store))
-    await moments.at(HERE, "6")
+    session = await record(store)
+    states = StateCache(SnapshotArchive(store))
+    await states.at(HERE, "6")
     key = session.log.key(6)
     await store.damage(key, lambda data: data.replace(b"4", b"5"))
     with pytest.raises(IntegrityError, match=key):
-        await moments.at(HERE, "6")
+        await states.at(HERE, "6")
     await store.delete(key)
-    with pytest.raises(Problem, match="has no event 6; its log has the events 1 to 5"):
-        await moments.at(HERE, "6")
+    with pytest.raises(Problem, match="has no event 6; its log has events 1 to 5"):
+        await states.at(HERE, "6")
 
 
 @async_test
-async def test_what_was_pruned_is_not_remembered():
+async def test_pruned_state_is_not_served_from_the_cache():
     store = Watched()
-    await recorded(store)
+    await record(store)
     archive = SnapshotArchive(store)
-    moments = StateCache(archive)
-    await moments.at(HERE, "3")
+    states = StateCache(archive)
+    await states.at(HERE, "3")
     await archive.prune(location=HERE, policy=RetentionPolicy(last=1))
     with pytest.raises(Problem, match="was pruned; "):
-        await moments.at(HERE, "3")
+        await states.at(HERE, "3")
     with pytest.raises(Problem, match="was pruned; "):
-        await moments.at(HERE, "0")
+        await states.at(HERE, "0")
 
 
 @async_test
-async def test_what_is_remembered_is_bounded_by_number_and_size(monkeypatch):
+async def test_cache_is_bounded_by_number_and_size(monkeypatch):
     store = Watched()
-    await recorded(store, 20)
-    moments = StateCache(SnapshotArchive(store))
-    monkeypatch.setattr(cache, "MOST", 4)
+    await record(store, 20)
+    states = StateCache(SnapshotArchive(store))
+    monkeypatch.setattr(cache, "MAX_STATES", 4)
     for seq in range(1, 21):
-        await moments.at(HERE, str(seq))
-    assert [seq for _, seq in moments._known] == [17, 18, 19, 20]
-    monkeypatch.setattr(cache, "MOST_BYTES", 1)
-    await moments.at(HERE, "5")
-    assert moments._known == {}
-    assert moments._bytes == 0
+        await states.at(HERE, str(seq))
+    assert [seq for _, seq in states._known] == [17, 18, 19, 20]
+    monkeypatch.setattr(cache, "MAX_BYTES", 1)
+    await states.at(HERE, "5")
+    assert states._known == {}
+    assert states._bytes == 0

@@ -1,4 +1,4 @@
-"""Connections are bounded: in number, and in how long they may wait for their client."""
+"""Connections are bounded in number and in how long they wait for their client."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 from holdfast import BlockingSession
 from holdfast.server import Limits, connections
 from holdfast.server.log_rate import RateLimit
-from support.running_server import Running, received, until
+from support.http_server import LoggedServer, read_until_closed, wait_until
 
 HEAD = b"GET /health/live HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 QUICK = Limits(seconds=0.5)
 
 
-def drip(connection, data, pause=0.05):
-    """Send byte after byte until the other side has had enough; the seconds that took."""
+def send_slowly(connection, data, pause=0.05):
+    """Send data byte by byte until the connection is closed; return the seconds that took."""
     started = time.monotonic()
     try:
         for byte in data:
@@ -33,66 +33,67 @@ def drip(connection, data, pause=0.05):
 # -------------------------------------------------------------------------------------------- head
 
 
-def test_a_head_that_comes_slowly_is_given_up(store):
-    with Running(store, limits=QUICK) as server, server.connect() as connection:
-        assert drip(connection, HEAD + b"X-More: " + b"x" * 1000) < 5
-        answer = received(connection) if connection.fileno() >= 0 else b""
-        assert b"<and it stays open>" not in answer
-        until(lambda: "did not arrive within 0.5 s" in server.log)
+def test_slow_request_head_is_cut_off(store):
+    with LoggedServer(store, limits=QUICK) as server, server.connect() as connection:
+        assert send_slowly(connection, HEAD + b"X-More: " + b"x" * 1000) < 5
+        response = read_until_closed(connection) if connection.fileno() >= 0 else b""
+        assert b"<still open>" not in response
+        wait_until(lambda: "did not arrive within 0.5 s" in server.log)
 
 
-def test_a_client_that_stops_in_a_head_is_told_that_it_is_late(store):
-    with Running(store, limits=QUICK) as server:
+def test_incomplete_request_head_gets_408(store):
+    with LoggedServer(store, limits=QUICK) as server:
         started = time.monotonic()
         late = [server.connect() for _ in range(4)]
         for connection, part in zip(late, (b"", b"GET", HEAD, HEAD + b"X-Half: "), strict=True):
             connection.sendall(part)
         for connection in late:
             with connection:
-                answer = received(connection)
+                response = read_until_closed(connection)
             assert time.monotonic() - started < 5
-            assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
-            assert b"urn:holdfast:too-slow" in answer
-            assert b"did not arrive within 0.5 s" in answer
+            assert response.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+            assert b"urn:holdfast:too-slow" in response
+            assert b"did not arrive within 0.5 s" in response
 
 
-def test_the_next_request_of_a_connection_has_a_deadline_of_its_own(store):
-    with Running(store, limits=Limits(seconds=1)) as server, server.connect() as connection:
+def test_deadline_restarts_for_each_request_of_a_connection(store):
+    with LoggedServer(store, limits=Limits(seconds=1)) as server, server.connect() as connection:
         for _ in range(4):
             time.sleep(0.4)
             connection.sendall(HEAD + b"\r\n")
-            found = b""
-            while not found.endswith(b'{"status":"live"}'):
-                found += connection.recv(65536)
-            assert found.startswith(b"HTTP/1.1 200")
+            received = b""
+            while not received.endswith(b'{"status":"live"}'):
+                received += connection.recv(65536)
+            assert received.startswith(b"HTTP/1.1 200")
         started = time.monotonic()
         connection.sendall(HEAD)
-        assert b"HTTP/1.1 408" in received(connection)
+        assert b"HTTP/1.1 408" in read_until_closed(connection)
         assert 0.5 < time.monotonic() - started < 5
 
 
-def test_a_pipelined_head_that_is_not_completed_is_given_up(store):
-    with Running(store, limits=QUICK) as server:
+def test_incomplete_pipelined_head_is_cut_off(store):
+    with LoggedServer(store, limits=QUICK) as server:
         server._server.config.timeout_keep_alive = 1
-        answer = server.say(HEAD + b"\r\n" + HEAD)
-        assert answer.startswith(b"HTTP/1.1 200")
-        assert b"<and it stays open>" not in answer
+        response = server.send(HEAD + b"\r\n" + HEAD)
+        assert response.startswith(b"HTTP/1.1 200")
+        assert b"<still open>" not in response
 
 
-def test_a_slow_body_is_not_a_slow_head(store):
-    with Running(store, limits=Limits(seconds=2)) as server, server.connect() as connection:
+def test_head_deadline_does_not_apply_to_the_body(store, monkeypatch):
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.3)
+    with LoggedServer(store) as server, server.connect() as connection:
         head = b"POST /agents/a/sessions/s/restore HTTP/1.1\r\nHost: 127.0.0.1\r\n"
         connection.sendall(head + b"Content-Length: 10\r\n\r\n")
-        drip(connection, b'{"at":"1"}', pause=0.1)
+        send_slowly(connection, b'{"at":"1"}')
         assert connection.recv(65536).startswith(b"HTTP/1.1 404")
 
 
 # ------------------------------------------------------------------------------------------ number
 
 
-def test_connections_without_a_request_make_room_for_others(store, monkeypatch):
+def test_idle_connections_are_closed_to_make_room(store, monkeypatch):
     monkeypatch.setattr(connections, "MAX_CONNECTIONS", 5)
-    with Running(store) as server:
+    with LoggedServer(store) as server:
         held = [server.connect() for _ in range(20)]
         for connection in held[-5:]:
             connection.sendall(HEAD)
@@ -100,104 +101,104 @@ def test_connections_without_a_request_make_room_for_others(store, monkeypatch):
         for _ in range(10):
             assert httpx.get(f"{server.url}/health/live").status_code == 200
         assert time.monotonic() - started < 5
-        assert len(server._server.server_state.connections) <= 5
+        assert len(server.connections) <= 5
         for connection in held:
             connection.close()
 
 
-def test_where_all_connections_are_busy_another_one_is_refused(store, monkeypatch):
+def test_connection_gets_503_if_all_others_are_busy(store, monkeypatch):
     monkeypatch.setattr(connections, "MAX_CONNECTIONS", 3)
     post = b"POST /agents/snapshot/restore HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n"
-    with Running(store) as server:
+    with LoggedServer(store) as server:
         busy = [server.connect() for _ in range(3)]
         for connection in busy:
             connection.sendall(post)
-        until(lambda: len(server._server.server_state.tasks) == 3)
-        answer = server.say(b"")
-        assert answer.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
-        assert b"3 connections already" in answer
+        wait_until(lambda: len(server.tasks) == 3)
+        response = server.send(b"")
+        assert response.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+        assert b"all 3 connections are busy" in response
         for connection in busy:
             connection.close()
-        until(lambda: not server._server.server_state.tasks)
+        wait_until(lambda: not server.tasks)
         assert httpx.get(f"{server.url}/health/live").status_code == 200
 
 
-def test_hundreds_of_slow_clients_do_not_keep_the_server_from_answering(store):
-    with Running(store, limits=Limits(seconds=3)) as server:
+def test_hundreds_of_slow_clients_do_not_block_the_server(store):
+    with LoggedServer(store, limits=Limits(seconds=1)) as server:
         held = []
         for _ in range(300):
             held.append(server.connect())
             held[-1].sendall(b"GET / HTTP/1.1\r\nX: ")
         assert httpx.get(f"{server.url}/health/live", timeout=10).status_code == 200
-        until(lambda: not server._server.server_state.connections, seconds=20)
+        wait_until(lambda: not server.connections, seconds=20)
         for connection in held:
             connection.close()
 
 
-# ------------------------------------------------------------------------------------------ answer
+# ---------------------------------------------------------------------------------------- response
 
 
-def test_an_answer_that_nobody_reads_is_given_up(store):
+def test_response_that_the_client_does_not_read_is_abandoned(store):
     with BlockingSession.open(store, agent_id="a", session_id="s") as session:
         session.add_message("user", "x" * 30_000_000)
-    with Running(store, limits=Limits(seconds=2)) as server:
+    with LoggedServer(store, limits=Limits(seconds=2)) as server:
         connection = socket.socket()
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", server.port))
         connection.sendall(b"GET /agents/s/snapshot HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-        until(lambda: "an answer was given up" in server.log)
-        until(lambda: not server._server.server_state.connections)
-        until(lambda: not server._server.server_state.tasks)
+        wait_until(lambda: "response abandoned" in server.log)
+        wait_until(lambda: not server.connections)
+        wait_until(lambda: not server.tasks)
         connection.close()
 
 
-def test_an_answer_that_is_read_slowly_comes_whole(store):
+def test_response_that_is_read_slowly_arrives_complete(store):
     with BlockingSession.open(store, agent_id="a", session_id="s") as session:
         session.add_message("user", "x" * 3_000_000)
-    with Running(store, limits=Limits(seconds=1)) as server, server.connect() as connection:
+    with LoggedServer(store, limits=Limits(seconds=1)) as server, server.connect() as connection:
         head = b"GET /agents/s/snapshot HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
         connection.sendall(head)
-        found = bytearray()
+        received = bytearray()
         while part := connection.recv(65536):
-            found += part
+            received += part
             time.sleep(0.02)
-        assert len(found) > 3_000_000
-        assert found.endswith(b"}\n\r\n0\r\n\r\n")
+        assert len(received) > 3_000_000
+        assert received.endswith(b"}\n\r\n0\r\n\r\n")
 
 
 # --------------------------------------------------------------------------------------------- log
 
 
-def test_lines_that_say_the_same_are_limited_and_counted():
+def test_repeated_log_lines_are_suppressed_and_counted():
     limit = RateLimit(most=3, seconds=0.2)
 
-    def logged(text, *arguments, name="uvicorn.error"):
+    def log(text, *arguments, name="uvicorn.error"):
         record = logging.LogRecord(name, logging.WARNING, "", 0, text, arguments, None)
         return limit.filter(record) and record.getMessage()
 
-    assert [logged("broken by %s", each) for each in "abcde"] == [
+    assert [log("broken by %s", each) for each in "abcde"] == [
         "broken by a",
         "broken by b",
         "broken by c",
         False,
         False,
     ]
-    assert logged("another") == "another"
-    assert logged("broken by %s", "f", name="holdfast") == "broken by f"
-    assert [logged("GET", name="holdfast.access") for _ in range(9)] == ["GET"] * 9
+    assert log("another") == "another"
+    assert log("broken by %s", "f", name="holdfast") == "broken by f"
+    assert [log("GET", name="holdfast.access") for _ in range(9)] == ["GET"] * 9
     time.sleep(0.25)
-    assert logged("broken by %s", "g") == "broken by g (and 2 lines like this before)"
+    assert log("broken by %s", "g") == "broken by g (2 similar lines suppressed)"
 
 
 @pytest.mark.parametrize("text", [b"garbage\r\n\r\n", b"GET / HTTP/1.1\r\nHost: x\r\nA\r\n\r\n"])
-def test_garbage_is_answered_and_the_connection_closed(store, text):
-    with Running(store) as server:
-        answer = server.say(text)
-        assert answer.startswith(b"HTTP/1.1 400")
-        assert b"<and it stays open>" not in answer
+def test_invalid_http_gets_400_and_the_connection_is_closed(store, text):
+    with LoggedServer(store) as server:
+        response = server.send(text)
+        assert response.startswith(b"HTTP/1.1 400")
+        assert b"<still open>" not in response
 
 
-def test_a_request_to_upgrade_is_answered_as_what_it_is(store):
+def test_upgrade_header_is_ignored(store):
     upgrade = b"Connection: upgrade, close\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
-    with Running(store) as server:
-        assert server.say(HEAD + upgrade + b"\r\n").startswith(b"HTTP/1.1 200")
+    with LoggedServer(store) as server:
+        assert server.send(HEAD + upgrade + b"\r\n").startswith(b"HTTP/1.1 200")

@@ -1,11 +1,11 @@
-"""HEAD: the headers that GET has, and no body."""
+"""HEAD has the headers of GET and no body."""
 
 from __future__ import annotations
 
 import pytest
 
 from support.async_tests import async_test
-from support.rest_api import READER, S, bearer, client, filled, good
+from support.rest_api import READER, SES_1, bearer, connect, expect_ok, fill_store
 
 PATHS = [
     "/",
@@ -17,17 +17,17 @@ PATHS = [
     "/access",
     "/agents",
     "/agents/research-bot/sessions",
-    S,
-    f"{S}/events",
-    f"{S}/events/1",
-    f"{S}/state",
-    f"{S}/diff?from=1",
-    f"{S}/growth",
-    f"{S}/snapshots",
-    f"{S}/document",
+    SES_1,
+    f"{SES_1}/events",
+    f"{SES_1}/events/1",
+    f"{SES_1}/state",
+    f"{SES_1}/diff?from=1",
+    f"{SES_1}/growth",
+    f"{SES_1}/snapshots",
+    f"{SES_1}/document",
     "/agents/ses_1/snapshot",
     "/agents/nothing/snapshot",
-    f"{S}/state?at=1000",
+    f"{SES_1}/state?at=1000",
     "/agents?limit=0",
     "/nothing",
 ]
@@ -35,37 +35,37 @@ PATHS = [
 
 @pytest.mark.parametrize("path", PATHS)
 @async_test
-async def test_head_has_the_headers_of_get_and_no_body(looking, path):
-    api = looking()
-    asked = await api.get(path)
-    answered = await api.head(path)
-    assert answered.status_code == asked.status_code
-    assert answered.headers == asked.headers
-    assert answered.content == b""
-    tag = asked.headers.get("etag")
+async def test_head_has_the_headers_of_get_and_no_body(connect_readonly, path):
+    api = connect_readonly()
+    expected = await api.get(path)
+    response = await api.head(path)
+    assert response.status_code == expected.status_code
+    assert response.headers == expected.headers
+    assert response.content == b""
+    tag = expected.headers.get("etag")
     if tag is not None:
         again = await api.head(path, headers={"If-None-Match": tag})
         assert again.status_code == 304
 
 
 @async_test
-async def test_head_needs_the_token_that_get_needs(store, guarded):
-    await filled(store)
-    for path, status in (("/agents", 401), (S, 401), ("/", 200), ("/metrics", 401)):
-        answered = await guarded.head(path)
-        assert (answered.status_code, answered.content) == (status, b"")
-        assert (await guarded.head(path, headers=bearer(READER))).status_code == 200
+async def test_head_needs_the_same_token_as_get(store, remote_api):
+    await fill_store(store)
+    for path, status in (("/agents", 401), (SES_1, 401), ("/", 200), ("/metrics", 401)):
+        response = await remote_api.head(path)
+        assert (response.status_code, response.content) == (status, b"")
+        assert (await remote_api.head(path, headers=bearer(READER))).status_code == 200
 
 
 @async_test
-async def test_head_is_for_what_get_is_for(looking):
-    api = looking()
-    for path in (f"{S}/restore", f"{S}/fork", "/agents/snapshot/restore"):
-        answered = await api.head(path)
-        assert (answered.status_code, answered.content) == (405, b"")
-        assert answered.headers["allow"] == "POST"
-    answered = await api.put(f"{S}/snapshots")
-    assert {each.strip() for each in answered.headers["allow"].split(",")} == {
+async def test_head_is_allowed_where_get_is(connect_readonly):
+    api = connect_readonly()
+    for path in (f"{SES_1}/restore", f"{SES_1}/fork", "/agents/snapshot/restore"):
+        response = await api.head(path)
+        assert (response.status_code, response.content) == (405, b"")
+        assert response.headers["allow"] == "POST"
+    response = await api.put(f"{SES_1}/snapshots")
+    assert {each.strip() for each in response.headers["allow"].split(",")} == {
         "GET",
         "HEAD",
         "POST",
@@ -73,18 +73,10 @@ async def test_head_is_for_what_get_is_for(looking):
 
 
 @async_test
-async def test_head_is_counted_and_logged_as_what_it_is(store, caplog):
+async def test_head_is_counted_and_logged_as_head(store, caplog):
     caplog.set_level("INFO", logger="holdfast.access")
-    api = client(store)
-    good(await api.head("/agents"))
+    api = connect(store)
+    expect_ok(await api.head("/agents"))
     assert " HEAD /agents 200 0 bytes " in caplog.text
     found = (await api.get("/metrics")).text
     assert 'method="HEAD",route="/agents",status="200"' in found
-
-
-@async_test
-async def test_a_page_elsewhere_that_may_read_may_ask_for_headers(store):
-    origin = "https://agents.example.com"
-    api = client(store, cors_origins=[origin])
-    asked = {"Origin": origin, "Access-Control-Request-Method": "HEAD"}
-    assert (await api.options("/agents", headers=asked)).status_code == 200

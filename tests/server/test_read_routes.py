@@ -1,4 +1,4 @@
-"""A session as it is, its events, its state at any step, what differs, and how it grew."""
+"""Summary, events, states, diffs and growth of a session."""
 
 from __future__ import annotations
 
@@ -7,31 +7,39 @@ import pytest
 
 from holdfast import RetentionPolicy, Session
 from support.async_tests import async_test
-from support.rest_api import S, entries, filled, good, opened, problem, pruned
+from support.rest_api import (
+    SES_1,
+    add_pruned_session,
+    dump_store,
+    expect_ok,
+    expect_problem,
+    fill_store,
+    open_session,
+)
 
 LONG = "/agents/long-bot/sessions/long"
 
 
-async def with_etag(api, path):
-    """An answer, checked to be tagged and not to be sent twice."""
-    answered = await api.get(path)
-    tag = answered.headers["etag"]
+async def get_with_etag(api, path):
+    """Return a response's JSON and ETag, and check that the ETag saves sending it again."""
+    response = await api.get(path)
+    tag = response.headers["etag"]
     for known in (tag, f"W/{tag}", f'"x", {tag}', "*"):
         again = await api.get(path, headers={"If-None-Match": known})
         assert (again.status_code, again.content) == (304, b"")
         assert again.headers["etag"] == tag
     assert (await api.get(path, headers={"If-None-Match": '"other"'})).status_code == 200
-    return good(answered), tag
+    return expect_ok(response), tag
 
 
-# ------------------------------------------------------------------------------------- a session
+# ------------------------------------------------------------------------------------- summary
 
 
 @async_test
-async def test_a_session_is_summed_up(store, api):
-    first, second = await filled(store)
-    tree, _ = await with_etag(api, S)
-    session = await opened(store)
+async def test_summary_of_a_session(store, api):
+    first, second = await fill_store(store)
+    tree, _ = await get_with_etag(api, SES_1)
+    session = await open_session(store)
     assert tree["head"] == session.log.head.hash
     assert (tree["first_event"], tree["last_event"]) == (1, session.log.head.seq)
     assert (tree["agent_id"], tree["session_id"], tree["scope"]) == (
@@ -49,98 +57,98 @@ async def test_a_session_is_summed_up(store, api):
 
 
 @async_test
-async def test_the_tag_of_a_session_changes_with_each_commit_and_each_snapshot(store, api):
-    await filled(store)
-    tags = [(await with_etag(api, S))[1]]
-    session = await opened(store)
+async def test_etag_of_a_session_changes_with_each_commit_and_snapshot(store, api):
+    await fill_store(store)
+    tags = [(await get_with_etag(api, SES_1))[1]]
+    session = await open_session(store)
     session.add_message("user", "more")
     await session.commit()
-    tags.append((await with_etag(api, S))[1])
+    tags.append((await get_with_etag(api, SES_1))[1])
     await session.save()
-    tags.append((await with_etag(api, S))[1])
+    tags.append((await get_with_etag(api, SES_1))[1])
     assert len(set(tags)) == 3
 
 
 @async_test
-async def test_the_tags_of_a_session_are_others_where_it_was_begun_again(store, api):
-    """Or where it went on from a backup: as many events, and when it began is the same then."""
-
-    async def begun(value):
+async def test_etags_change_when_a_session_is_recreated_or_restored_from_a_backup(store, api):
+    async def commit(value):
         session = await Session.open(store, agent_id="research-bot", session_id="ses_1")
         session.set("a", value)
         await session.commit()
-        tags.extend([(await with_etag(api, path))[1] for path in (S, f"{S}/growth")])
+        tags.extend([(await get_with_etag(api, path))[1] for path in (SES_1, f"{SES_1}/growth")])
 
     tags = []
-    await begun("one")
-    good(await api.delete(S), 204)
-    await begun("other")
-    backup = await entries(store)
-    await begun("more")
-    good(await api.delete(S), 204)
+    await commit("one")
+    expect_ok(await api.delete(SES_1), 204)
+    await commit("other")
+    backup = await dump_store(store)
+    await commit("more")
+    expect_ok(await api.delete(SES_1), 204)
     for key, value in backup.items():
         await store.put(key, value)
-    await begun("else")
+    await commit("else")
     assert len(set(tags)) == 8
 
 
 @async_test
-async def test_the_tag_of_a_growth_changes_where_its_first_events_are_pruned(store, api):
+async def test_etag_of_growth_changes_when_events_are_pruned(store, api):
     session = await Session.open(store, agent_id="research-bot", session_id="ses_1")
     for text in "abc":
         session.add_message("user", text)
         await session.save()
     await session._committer.timeline.write_keyframe(session.snapshot())
-    before, tag = await with_etag(api, f"{S}/growth")
+    before, tag = await get_with_etag(api, f"{SES_1}/growth")
     await session.archive.prune(location=session.location, policy=RetentionPolicy(last=2))
-    after, other = await with_etag(api, f"{S}/growth")
+    after, other = await get_with_etag(api, f"{SES_1}/growth")
     assert len(after["points"]) < len(before["points"])
     assert other != tag
 
 
 @async_test
-async def test_tool_calls_without_a_result_are_named(store, api):
+async def test_tool_calls_without_a_result_are_listed(store, api):
     async with Session.open(store, agent_id="bot", session_id="ses") as session:
         call = {"id": "c1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
         session.add_message("assistant", "", tool_calls=[call])
-    tree = good(await api.get("/agents/bot/sessions/ses"))
+    tree = expect_ok(await api.get("/agents/bot/sessions/ses"))
     assert [(each["id"], each["name"]) for each in tree["unfinished"]] == [("c1", "search")]
-    assert good(await api.post("/agents/bot/sessions/ses/snapshots"), 201)["unfinished"] is True
+    assert (
+        expect_ok(await api.post("/agents/bot/sessions/ses/snapshots"), 201)["unfinished"] is True
+    )
 
 
 @async_test
-async def test_the_parts_of_one_id_with_both_scopes_are_told_apart_by_the_scope(store, api):
+async def test_scope_selects_between_states_of_the_same_id(store, api):
     for scope in ("agent", "multi_agent"):
         async with Session.open(store, agent_id="crew", session_id="ses", scope=scope) as session:
             session.add_message("user", f"hello {scope}")
     path = "/agents/crew/sessions/ses"
     for scope in ("agent", "multi_agent"):
-        assert good(await api.get(path, params={"scope": scope}))["scope"] == scope
+        assert expect_ok(await api.get(path, params={"scope": scope}))["scope"] == scope
         for part in ("state", "events", "growth", "snapshots", "diff?from=0", "document"):
             join = "&" if "?" in part else "?"
-            answered = await api.get(f"{path}/{part}{join}scope={scope}")
-            assert answered.status_code == 200
-        tree = good(await api.get(f"{path}/state?scope={scope}"))
+            response = await api.get(f"{path}/{part}{join}scope={scope}")
+            assert response.status_code == 200
+        tree = expect_ok(await api.get(f"{path}/state?scope={scope}"))
         assert tree["state"]["messages"][0]["content"] == f"hello {scope}"
-    problem(await api.get(path, params={"scope": "all"}), 422, "scope")
+    expect_problem(await api.get(path, params={"scope": "all"}), 422, "scope")
 
 
 # ---------------------------------------------------------------------------------------- events
 
 
 @async_test
-async def test_events_come_with_all_that_they_hold_or_in_brief(store, api):
-    await filled(store)
-    events = [event async for event in (await opened(store)).events]
-    tree = good(await api.get(f"{S}/events"))
+async def test_events_are_listed_in_full_or_in_brief(store, api):
+    await fill_store(store)
+    events = [event async for event in (await open_session(store)).events]
+    tree = expect_ok(await api.get(f"{SES_1}/events"))
     assert tree["next"] is None
     assert [row["seq"] for row in tree["events"]] == [event.seq for event in events]
     assert [row["hash"] for row in tree["events"]] == [event.hash for event in events]
     for row, event in zip(tree["events"], events, strict=True):
-        one, _ = await with_etag(api, f"{S}/events/{event.seq}")
+        one, _ = await get_with_etag(api, f"{SES_1}/events/{event.seq}")
         assert one == row
         assert (row["type"], row["id"], row["prev"]) == (event.type, event.id, event.prev)
-    brief = good(await api.get(f"{S}/events", params={"brief": "true"}))["events"]
+    brief = expect_ok(await api.get(f"{SES_1}/events", params={"brief": "true"}))["events"]
     for short, row in zip(brief, tree["events"], strict=True):
         assert set(short) == {"seq", "id", "type", "at", "set", "added", "delete"}
         assert short["set"] == [pair[:2] for pair in row["changes"]["set"]]
@@ -148,14 +156,14 @@ async def test_events_come_with_all_that_they_hold_or_in_brief(store, api):
 
 
 @async_test
-async def test_values_beyond_json_have_their_tagged_form(store, api):
-    await filled(store)
-    values = good(await api.get(f"{S}/state"))["state"]["values"]
+async def test_values_that_json_lacks_are_tagged(store, api):
+    await fill_store(store)
+    values = expect_ok(await api.get(f"{SES_1}/state"))["state"]["values"]
     assert values["exact"] == {"$map": [[1, {"$tuple": [2, {"$bytes": "AA=="}]}]]}
 
 
 @pytest.mark.parametrize(
-    ("query", "seqs", "following"),
+    ("query", "seqs", "next_event"),
     [
         ("limit=3", [1, 2, 3], 4),
         ("first=4&limit=3", [4, 5, 6], 7),
@@ -171,21 +179,23 @@ async def test_values_beyond_json_have_their_tagged_form(store, api):
     ],
 )
 @async_test
-async def test_events_from_one_number_to_another(looking, query, seqs, following):
+async def test_events_are_listed_by_range(connect_readonly, query, seqs, next_event):
     for more in ("", "&brief=true"):
-        tree = good(await looking().get(f"{S}/events?{query}{more}"))
+        tree = expect_ok(await connect_readonly().get(f"{SES_1}/events?{query}{more}"))
         assert [row["seq"] for row in tree["events"]] == seqs
-        assert tree["next"] == following
+        assert tree["next"] == next_event
 
 
 @async_test
-async def test_brief_events_tell_what_they_add_from_what_they_change(looking):
+async def test_brief_events_list_added_keys(connect_readonly):
     for first in range(1, 11):
         query = {"brief": "true", "first": first}
-        rows = good(await looking().get(f"{S}/events", params=query))["events"]
+        rows = expect_ok(await connect_readonly().get(f"{SES_1}/events", params=query))["events"]
         for row in rows:
             sides = {"from": row["seq"] - 1, "to": row["seq"]}
-            entries = good(await looking().get(f"{S}/diff", params=sides))["entries"]
+            entries = expect_ok(await connect_readonly().get(f"{SES_1}/diff", params=sides))[
+                "entries"
+            ]
             added = [
                 [each["namespace"], each["key"]] for each in entries if each["kind"] == "added"
             ]
@@ -194,9 +204,11 @@ async def test_brief_events_tell_what_they_add_from_what_they_change(looking):
 
 @pytest.mark.parametrize("seq", ["0", "11", "-1", "999999999999", "9" * 30])
 @async_test
-async def test_an_event_that_never_happened_is_not_there(looking, seq):
-    tree = problem(await looking().get(f"{S}/events/{seq}"), 404, "no event", kind="not-found")
-    assert "its log has the events 1 to 10" in tree["detail"]
+async def test_unknown_event_gets_404_with_the_range_of_the_log(connect_readonly, seq):
+    tree = expect_problem(
+        await connect_readonly().get(f"{SES_1}/events/{seq}"), 404, "no event", kind="not-found"
+    )
+    assert "its log has events 1 to 10" in tree["detail"]
     assert (tree["first_event"], tree["last_event"]) == (1, 10)
 
 
@@ -204,29 +216,29 @@ async def test_an_event_that_never_happened_is_not_there(looking, seq):
     "path", ["events?first=12", "events?first=999999999999", "state?at=11", "diff?from=1&to=11"]
 )
 @async_test
-async def test_what_is_past_the_end_of_the_log_is_not_found_and_says_which_events_exist(
-    looking, path
-):
+async def test_position_after_the_head_gets_404_with_the_range_of_the_log(connect_readonly, path):
     for more in ("", "&brief=true") if path.startswith("events") else ("",):
-        tree = problem(await looking().get(f"{S}/{path}{more}"), 404, "no event", kind="not-found")
+        tree = expect_problem(
+            await connect_readonly().get(f"{SES_1}/{path}{more}"), 404, "no event", kind="not-found"
+        )
         assert (tree["first_event"], tree["last_event"]) == (1, 10)
 
 
-# ---------------------------------------------------------------------------------------- states
+# ----------------------------------------------------------------------------------------- state
 
 
 @async_test
-async def test_the_state_at_every_step_is_what_the_events_up_to_it_add_up_to(store, api):
-    first, _ = await filled(store)
+async def test_state_at_every_event_is_the_fold_of_the_changes(store, api):
+    first, _ = await fill_store(store)
     folded: dict = {}
-    events = good(await api.get(f"{S}/events"))["events"]
-    assert good(await api.get(f"{S}/state?at=0"))["state"]["messages"] == []
+    events = expect_ok(await api.get(f"{SES_1}/events"))["events"]
+    assert expect_ok(await api.get(f"{SES_1}/state?at=0"))["state"]["messages"] == []
     for event in events:
         for space, key, value in event["changes"]["set"]:
             folded[space, key] = value
         for space, key in event["changes"]["delete"]:
             del folded[space, key]
-        tree, _ = await with_etag(api, f"{S}/state?at={event['seq']}")
+        tree, _ = await get_with_etag(api, f"{SES_1}/state?at={event['seq']}")
         state = tree["state"]
         assert (tree["seq"], tree["hash"], tree["at"]) == (
             event["seq"],
@@ -236,14 +248,17 @@ async def test_the_state_at_every_step_is_what_the_events_up_to_it_add_up_to(sto
         assert state["values"] == {key: v for (space, key), v in folded.items() if space == "state"}
         assert state["messages"] == [v for (space, _), v in folded.items() if space == "messages"]
         assert state["status"] == tree["status"] == folded["session", "status"]
-    snapshot, _ = await with_etag(api, f"{S}/state?at={first}")
+    snapshot, _ = await get_with_etag(api, f"{SES_1}/state?at={first}")
     assert snapshot["snapshot_id"] == first
-    assert snapshot["state"] == good(await api.get(f"{S}/state?at={snapshot['seq']}"))["state"]
-    assert good(await api.get(f"{S}/state?at=now"))["seq"] == len(events)
+    assert (
+        snapshot["state"]
+        == expect_ok(await api.get(f"{SES_1}/state?at={snapshot['seq']}"))["state"]
+    )
+    assert expect_ok(await api.get(f"{SES_1}/state?at=now"))["seq"] == len(events)
 
 
 @async_test
-async def test_a_window_of_the_messages(store, api):
+async def test_messages_are_windowed_by_offset_and_limit(store, api):
     async with Session.open(store, agent_id="bot", session_id="ses") as session:
         for text in "abcde":
             session.add_message("user", text)
@@ -259,31 +274,33 @@ async def test_a_window_of_the_messages(store, api):
         ("message_offset=99", "", 5),
         ("message_limit=1000000000000", "abcde", 0),
     ):
-        tree = good(await api.get(f"/agents/bot/sessions/ses/state?{query}"))
+        tree = expect_ok(await api.get(f"/agents/bot/sessions/ses/state?{query}"))
         assert [message["content"] for message in tree["state"]["messages"]] == list(expected)
         assert (tree["message_count"], tree["message_offset"]) == (5, offset)
 
 
 @pytest.mark.parametrize("at", ["11", "999999999999", "nothing", "019a8b5e", "0" * 128])
 @async_test
-async def test_a_moment_that_never_was_is_not_there(looking, at):
-    for path in (f"{S}/state?at={at}", f"{S}/diff?from={at}", f"{S}/diff?from=1&to={at}"):
-        answered = await looking().get(path)
+async def test_unknown_position_gets_404(connect_readonly, at):
+    for path in (
+        f"{SES_1}/state?at={at}",
+        f"{SES_1}/diff?from={at}",
+        f"{SES_1}/diff?from=1&to={at}",
+    ):
+        response = await connect_readonly().get(path)
         if at.startswith("000"):
-            assert answered.status_code in (404, 422)
+            assert response.status_code in (404, 422)
         else:
-            problem(answered, 404, kind="not-found")
+            expect_problem(response, 404, kind="not-found")
 
 
-# ----------------------------------------------------------------------------------- differences
+# ------------------------------------------------------------------------------------------ diff
 
 
 @async_test
-async def test_what_differs_between_two_moments_and_the_patch_that_leads_from_one_to_the_other(
-    store, api
-):
-    first, second = await filled(store)
-    tree = good(await api.get(f"{S}/diff?from={first}&to={second}"))
+async def test_diff_of_two_positions_has_a_working_json_patch(store, api):
+    first, second = await fill_store(store)
+    tree = expect_ok(await api.get(f"{SES_1}/diff?from={first}&to={second}"))
     assert (tree["added"], tree["removed"], tree["changed"]) == (2, 1, 1)
     kinds = {(each["namespace"], each["key"]): each for each in tree["entries"]}
     assert "before" not in kinds["state", "exact"]
@@ -293,84 +310,88 @@ async def test_what_differs_between_two_moments_and_the_patch_that_leads_from_on
     assert jsonpatch.apply_patch(plan["before"], plan["fields"]) == plan["after"]
     assert (tree["from"]["snapshot_id"], tree["to"]["snapshot_id"]) == (first, second)
     assert tree["truncated"] is False
-    one, two = [good(await api.get(f"{S}/state?at={at}"))["state"] for at in (first, second)]
+    one, two = [
+        expect_ok(await api.get(f"{SES_1}/state?at={at}"))["state"] for at in (first, second)
+    ]
     one, two = {"state": one}, {"state": two}
     assert jsonpatch.apply_patch(one, tree["patch"]) == two
-    back = good(await api.get(f"{S}/diff?from={second}&to={first}"))
+    back = expect_ok(await api.get(f"{SES_1}/diff?from={second}&to={first}"))
     assert jsonpatch.apply_patch(two, back["patch"]) == one
-    assert good(await api.get(f"{S}/diff?from={first}&patch=false"))["patch"] is None
-    few = good(await api.get(f"{S}/diff?from=0&limit=1"))
+    assert expect_ok(await api.get(f"{SES_1}/diff?from={first}&patch=false"))["patch"] is None
+    few = expect_ok(await api.get(f"{SES_1}/diff?from=0&limit=1"))
     assert (len(few["entries"]), few["truncated"], few["patch"]) == (1, True, None)
-    assert good(await api.get(f"{S}/diff?from=now"))["entries"] == []
+    assert expect_ok(await api.get(f"{SES_1}/diff?from=now"))["entries"] == []
 
 
 @async_test
-async def test_what_differs_between_moments_of_two_sessions(store, api):
-    await filled(store)
+async def test_diff_of_two_sessions(store, api):
+    await fill_store(store)
     sides = {"from_agent": "ann", "from_session": "ses_shared"}
     sides |= {"to_agent": "bob", "to_session": "ses_shared"}
-    tree = good(await api.get("/diff", params=sides))
+    tree = expect_ok(await api.get("/diff", params=sides))
     assert (tree["from"]["agent_id"], tree["to"]["agent_id"]) == ("ann", "bob")
     (entry,) = tree["entries"]
     assert entry["before"]["content"] == "hello ann"
     assert entry["after"]["content"] == "hello bob"
-    tree = good(await api.get("/diff", params={**sides, "from": "0", "to": "1", "patch": "false"}))
+    tree = expect_ok(
+        await api.get("/diff", params={**sides, "from": "0", "to": "1", "patch": "false"})
+    )
     assert (tree["from"]["seq"], tree["to"]["seq"], tree["patch"]) == (0, 1, None)
-    problem(await api.get("/diff", params={**sides, "to_session": "x"}), 404)
-    problem(await api.get("/diff", params={"from_agent": "ann"}), 422)
+    expect_problem(await api.get("/diff", params={**sides, "to_session": "x"}), 404)
+    expect_problem(await api.get("/diff", params={"from_agent": "ann"}), 422)
 
 
 # ----------------------------------------------------------------------------- pruned, and large
 
 
 @async_test
-async def test_what_was_pruned_is_said_to_be_and_the_rest_is_there(store, api):
-    first = await pruned(store)
+async def test_pruned_events_get_404_and_the_rest_is_served(store, api):
+    first = await add_pruned_session(store)
     path = "/agents/pruned-bot/sessions/ses_p"
-    tree = good(await api.get(path))
+    tree = expect_ok(await api.get(path))
     assert (tree["first_event"], tree["message_count"]) == (first, 6)
-    events = good(await api.get(f"{path}/events"))
+    events = expect_ok(await api.get(f"{path}/events"))
     assert [row["seq"] for row in events["events"]] == list(range(first, tree["last_event"] + 1))
     for query in (f"events?last={first - 1}", "events?first=1&last=1", "events/1"):
-        gone = problem(await api.get(f"{path}/{query}"), 404, "was pruned")
+        gone = expect_problem(await api.get(f"{path}/{query}"), 404, "was pruned")
         assert (gone["first_event"], gone["last_event"]) == (first, tree["last_event"])
-    partly = good(await api.get(f"{path}/events?first=1&last={first}"))["events"]
+    partly = expect_ok(await api.get(f"{path}/events?first=1&last={first}"))["events"]
     assert [row["seq"] for row in partly] == [first]
-    following = good(await api.get(f"{path}/events?first={tree['last_event'] + 1}"))
-    assert following == {"events": [], "next": None}
+    next_event = expect_ok(await api.get(f"{path}/events?first={tree['last_event'] + 1}"))
+    assert next_event == {"events": [], "next": None}
     for at in ("0", "1", str(first - 2)):
-        problem(await api.get(f"{path}/state?at={at}"), 404, "pruned")
-        problem(await api.get(f"{path}/diff?from={at}"), 404, "pruned")
-        problem(await api.post(f"{path}/restore", json={"at": at}), 404, "pruned")
-        problem(await api.post(f"{path}/fork", json={"at": at}), 404, "pruned")
-    assert good(await api.get(f"{path}/state?at={first}"))["message_count"] == 6
-    points = good(await api.get(f"{path}/growth"))["points"]
+        expect_problem(await api.get(f"{path}/state?at={at}"), 404, "pruned")
+        expect_problem(await api.get(f"{path}/diff?from={at}"), 404, "pruned")
+        expect_problem(await api.post(f"{path}/restore", json={"at": at}), 404, "pruned")
+        expect_problem(await api.post(f"{path}/fork", json={"at": at}), 404, "pruned")
+    assert expect_ok(await api.get(f"{path}/state?at={first}"))["message_count"] == 6
+    points = expect_ok(await api.get(f"{path}/growth"))["points"]
     assert [point["seq"] for point in points] == [row["seq"] for row in events["events"]]
 
 
 @async_test
-async def test_a_session_of_three_thousand_events_stays_right_at_every_step(store, api):
+async def test_long_session_is_correct_at_every_position(store, api):
     async with Session.open(store, agent_id="long-bot", session_id="long") as session:
         for number in range(2999):
             session.add_message("user", str(number))
             if number % 10 == 9:
                 await session.commit()
-    tree = good(await api.get(LONG))
+    tree = expect_ok(await api.get(LONG))
     assert (tree["last_event"], tree["message_count"]) == (3000, 2999)
-    seen, following = [], 1
-    while following is not None:
-        page = good(await api.get(f"{LONG}/events?first={following}&limit=1000&brief=true"))
+    seen, next_event = [], 1
+    while next_event is not None:
+        page = expect_ok(await api.get(f"{LONG}/events?first={next_event}&limit=1000&brief=true"))
         seen += [row["seq"] for row in page["events"]]
-        following = page["next"]
+        next_event = page["next"]
     assert seen == list(range(1, 3001))
     for at in (1, 2, 255, 1500, 2999, 3000):
-        state = good(await api.get(f"{LONG}/state?at={at}&message_offset=-2"))
+        state = expect_ok(await api.get(f"{LONG}/state?at={at}&message_offset=-2"))
         assert state["message_count"] == at - 1
-        said = [message["content"] for message in state["state"]["messages"]]
-        assert said == [str(n) for n in range(max(0, at - 3), at - 1)]
-    difference = good(await api.get(f"{LONG}/diff?from=1500"))
-    assert (difference["added"], difference["truncated"]) == (1500, True)
-    growth, _ = await with_etag(api, f"{LONG}/growth?points=50")
+        contents = [message["content"] for message in state["state"]["messages"]]
+        assert contents == [str(n) for n in range(max(0, at - 3), at - 1)]
+    diff = expect_ok(await api.get(f"{LONG}/diff?from=1500"))
+    assert (diff["added"], diff["truncated"]) == (1500, True)
+    growth, _ = await get_with_etag(api, f"{LONG}/growth?points=50")
     assert len(growth["points"]) == 50
     assert [growth["points"][0]["seq"], growth["points"][-1]["seq"]] == [1, 3000]
     assert all(point["messages"] == point["seq"] - 1 for point in growth["points"])
@@ -378,14 +399,23 @@ async def test_a_session_of_three_thousand_events_stays_right_at_every_step(stor
 
 
 @async_test
-async def test_growth_follows_the_session(store, api):
+async def test_growth_includes_new_events(store, api):
     async with Session.open(store, agent_id="bot", session_id="ses") as session:
         await session.commit()
         path = "/agents/bot/sessions/ses/growth"
-        one, tag = await with_etag(api, path)
+        one, tag = await get_with_etag(api, path)
         assert [point["seq"] for point in one["points"]] == [1]
         session.add_message("user", "hello")
         await session.commit()
-        two, other = await with_etag(api, path)
+        two, other = await get_with_etag(api, path)
         assert [point["messages"] for point in two["points"]] == [0, 1]
         assert tag != other
+
+
+@async_test
+async def test_etag_of_a_session_changes_when_a_snapshot_is_deleted(store, api):
+    first, _ = await fill_store(store)
+    tag = (await api.get(SES_1)).headers["etag"]
+    expect_ok(await api.delete(f"{SES_1}/snapshots/{first}"), 204)
+    response = await api.get(SES_1, headers={"If-None-Match": tag})
+    assert expect_ok(response)["snapshot_count"] == 1

@@ -1,4 +1,4 @@
-"""Requests that write to one session at once: they take turns, and one that deletes it as well."""
+"""Requests that write to one session, or delete it, are serialized."""
 
 from __future__ import annotations
 
@@ -7,104 +7,106 @@ import asyncio
 from holdfast import Session
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
-from support.rest_api import S, client, filled, good, opened, problem
+from support.rest_api import SES_1, connect, expect_ok, expect_problem, fill_store, open_session
 
 SHARED = "/agents/ann/sessions/ses_shared"
 
 
-class Held(MemoryStateStore):
-    """Keeps a write waiting until it is let go."""
+class HeldStore(MemoryStateStore):
+    """Holds back one write until it is released."""
 
     def __init__(self):
         super().__init__()
-        self.reached, self.let_go = asyncio.Event(), asyncio.Event()
+        self.reached, self.released = asyncio.Event(), asyncio.Event()
         self.is_holding = False
 
     async def put_many(self, puts, **conditions):
         if self.is_holding:
             self.is_holding = False
             self.reached.set()
-            await self.let_go.wait()
+            await self.released.wait()
         return await super().put_many(puts, **conditions)
 
 
-async def asked_meanwhile(store, first, second):
-    """Ask for one thing, and for another while the first is about to write."""
+async def send_during_write(store, first, second):
+    """Send a request, and a second one while the first is about to write."""
     store.is_holding = True
     store.reached.clear()
-    store.let_go.clear()
+    store.released.clear()
     one = asyncio.create_task(first)
     await asyncio.wait_for(store.reached.wait(), 5)
     other = asyncio.create_task(second)
     await asyncio.sleep(0.02)
     was_done = other.done()
-    store.let_go.set()
+    store.released.set()
     return was_done, await one, await other
 
 
 @async_test
-async def test_a_session_is_deleted_before_or_after_it_is_written_to_and_not_meanwhile():
-    store = Held()
-    api = client(store)
-    for act in ("restore", "snapshots", "import"):
-        first, _ = await filled(store)
+async def test_delete_waits_for_a_write_to_the_session():
+    store = HeldStore()
+    api = connect(store)
+    for action in ("restore", "snapshots", "import"):
+        first, _ = await fill_store(store)
         document = (await api.get("/agents/ses_1/snapshot")).content
-        asked = {
-            "restore": lambda at=first: api.post(f"{S}/restore", json={"at": at}),
-            "snapshots": lambda: api.post(f"{S}/snapshots"),
+        requests = {
+            "restore": lambda at=first: api.post(f"{SES_1}/restore", json={"at": at}),
+            "snapshots": lambda: api.post(f"{SES_1}/snapshots"),
             "import": lambda body=document: api.post("/agents/snapshot/restore", content=body),
         }
-        was_done, written, deleted = await asked_meanwhile(store, asked[act](), api.delete(S))
-        assert not was_done, act
+        was_done, written, deleted = await send_during_write(
+            store, requests[action](), api.delete(SES_1)
+        )
+        assert not was_done, action
         assert written.status_code in (200, 201)
-        good(deleted, 204)
-        problem(await api.get(S), 404)
+        expect_ok(deleted, 204)
+        expect_problem(await api.get(SES_1), 404)
         async with Session.open(store, agent_id="research-bot", session_id="ses_1") as session:
-            session.add_message("user", "anew")
-        assert (await (await opened(store)).verify()).damage == []
-        good(await api.delete(S), 204)
+            session.add_message("user", "hello again")
+        assert (await (await open_session(store)).verify()).damage == []
+        expect_ok(await api.delete(SES_1), 204)
 
 
 @async_test
-async def test_a_part_of_a_session_is_not_written_to_while_all_of_it_is_deleted():
-    store = Held()
-    await filled(store)
-    api = client(store)
+async def test_delete_waits_for_a_write_by_another_agent_of_the_session():
+    store = HeldStore()
+    await fill_store(store)
+    api = connect(store)
     restore = api.post("/agents/bob/sessions/ses_shared/restore", json={"at": "1"})
-    was_done, written, deleted = await asked_meanwhile(store, restore, api.delete(SHARED))
+    was_done, written, deleted = await send_during_write(store, restore, api.delete(SHARED))
     assert not was_done
-    good(written)
-    good(deleted, 204)
-    problem(await api.get("/agents/bob/sessions/ses_shared"), 404)
+    expect_ok(written)
+    expect_ok(deleted, 204)
+    expect_problem(await api.get("/agents/bob/sessions/ses_shared"), 404)
     assert store._keys
     assert not [key for key in store._keys if key.startswith("sessions/ses_shared/")]
 
 
 @async_test
-async def test_a_snapshot_is_deleted_when_the_session_is_not_written_to():
-    store = Held()
-    first, _ = await filled(store)
-    api = client(store)
-    restore = api.post(f"{S}/restore", json={"at": first})
-    delete = api.delete(f"{S}/snapshots/{first}")
-    was_done, written, deleted = await asked_meanwhile(store, restore, delete)
+async def test_delete_of_a_snapshot_waits_for_a_write_to_the_session():
+    store = HeldStore()
+    first, _ = await fill_store(store)
+    api = connect(store)
+    restore = api.post(f"{SES_1}/restore", json={"at": first})
+    delete = api.delete(f"{SES_1}/snapshots/{first}")
+    was_done, written, deleted = await send_during_write(store, restore, delete)
     assert not was_done
-    good(written)
-    good(deleted, 204)
+    expect_ok(written)
+    expect_ok(deleted, 204)
 
 
 @async_test
-async def test_a_part_that_is_gone_when_its_turn_comes_is_not_there(store, api, monkeypatch):
-    await filled(store)
+async def test_delete_gets_404_if_the_session_is_gone_once_it_has_the_lock(store, api, monkeypatch):
+    await fill_store(store)
     catalog = api._transport.app.state.context.catalog
-    there = await catalog.locations("ses_shared")
-    answers = [there, [place for place in there if place.scope_id != "ann"]] * 2
+    found = await catalog.locations("ses_shared")
+    results = [found, [each for each in found if each.scope_id != "ann"]] * 2
 
     async def locations(session_id):
-        return answers.pop(0)
+        return results.pop(0)
 
     monkeypatch.setattr(catalog, "locations", locations)
     head = {"If-Match": '"0000"'}
     for query in ("", "?dry_run=true"):
-        problem(await api.delete(SHARED + query, headers=head), 404, "ses_shared")
-    assert answers == []
+        expect_problem(await api.delete(SHARED + query, headers=head), 404, "ses_shared")
+    assert results == []

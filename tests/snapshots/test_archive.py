@@ -153,22 +153,6 @@ def test_any_states_load_as_they_were_saved(states):
 
 
 @async_test
-async def test_the_latest_snapshot_is_overwritten_and_not_listed():
-    store = Watched()
-    archive = SnapshotArchive(store)
-    for number in range(5):
-        latest = session_snapshot(state(number), tags={"n": str(number)})
-        await save(archive, latest, is_latest=True)
-        found = await load(store)
-        assert (found.digest, found.tags) == (latest.digest, latest.tags)
-        assert found.snapshot_id == latest.snapshot_id
-    assert await ids_of(store) == []
-    assert len(store.keys_with("/snapshots/snapshot_")) == 1
-    assert (await load(store, latest.snapshot_id)).digest == latest.digest
-    assert await load(store, "another") is None
-
-
-@async_test
 async def test_load_without_id_returns_the_newest_of_latest_and_history():
     store = Watched()
     archive = SnapshotArchive(store)

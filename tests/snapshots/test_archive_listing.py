@@ -20,41 +20,12 @@ from support.observed_store import (
     Interrupted,
     Watched,
     check_loads,
-    ids_of,
     load,
     save,
     saved,
     session_snapshot,
     state,
 )
-
-
-@pytest.mark.parametrize("limit", [1, 2, 3, 7, 8, 100])
-def test_pages_list_every_entry_once(limit):
-    @async_test
-    async def work():
-        store = Watched()
-        snapshots = await saved(store, 7)
-        archive = SnapshotArchive(store)
-        infos, token = [], None
-        while True:
-            page = await archive.list_snapshots(location=HERE, limit=limit, next_token=token)
-            assert len(page.snapshots) <= limit
-            infos += page.snapshots
-            token = page.next_token
-            if token is None:
-                break
-            assert len(page.snapshots) == limit
-        assert [info.snapshot_id for info in infos] == list(snapshots)
-        assert [info.message_count for info in infos] == list(range(1, 8))
-        ids = []
-        while page := await archive.list_snapshot_ids(
-            location=HERE, limit=limit, start_after=ids[-1] if ids else None
-        ):
-            ids += page
-        assert ids == list(snapshots)
-
-    work()
 
 
 @async_test
@@ -103,21 +74,6 @@ def test_invalid_limit_is_rejected(bad):
 
 
 # ------------------------------------------------------------------------- deleting, the manifest
-
-
-@async_test
-async def test_delete_snapshot_leaves_the_others():
-    store = Watched()
-    archive = SnapshotArchive(store)
-    snapshots = await saved(store, 6)
-    for at in (5, 0, 3):
-        gone = list(snapshots)[at]
-        assert await archive.delete_snapshot(location=HERE, snapshot_id=gone) is True
-        assert await archive.delete_snapshot(location=HERE, snapshot_id=gone) is False
-        assert await load(store, gone) is None
-    left = {each: snapshots[each] for at, each in enumerate(snapshots) if at not in (5, 0, 3)}
-    assert await ids_of(store) == list(left)
-    await check_loads(store, left)
 
 
 @async_test

@@ -28,18 +28,6 @@ from support.observed_store import (
 
 
 @async_test
-async def test_two_archives_can_alternate_in_one_location():
-    store = Watched()
-    archives = [SnapshotArchive(store), SnapshotArchive(store)]
-    kept = {}
-    for number in range(20):
-        made = session_snapshot(state(number % 7, turn=number))
-        kept[await save(archives[number % 2], made)] = made
-    await check_loads(store, kept)
-    assert (await archives[0].verify(location=HERE)).ok
-
-
-@async_test
 async def test_many_archives_can_save_concurrently():
     store = Watched()
     archives = [SnapshotArchive(store) for _ in range(4)]
@@ -50,15 +38,6 @@ async def test_many_archives_can_save_concurrently():
     await check_loads(store, {each.snapshot_id: each for each in made})
     assert sorted(each.snapshot_id for each in made) == sorted(await ids_of(store))
     assert (await archives[0].verify(location=HERE)).ok
-
-
-@async_test
-async def test_tasks_can_share_an_archive():
-    store = Watched()
-    archive = SnapshotArchive(store)
-    made = [session_snapshot(state(number)) for number in range(12)]
-    await asyncio.gather(*(save(archive, each) for each in made))
-    await check_loads(store, {each.snapshot_id: each for each in made})
 
 
 def test_a_save_succeeds_when_another_writer_commits_at_any_step():

@@ -22,7 +22,7 @@ from holdfast.snapshots.incarnation import ACTIVITY_RESOLUTION, Incarnation
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
 from support.conversations import contents, opened, said
-from support.copied_sessions import HERE, everything, talked
+from support.copied_sessions import HERE, read_all, save_messages
 from support.faults import RAISED, Fault, FaultyStateStore
 from support.observed_store import Interrupted
 
@@ -105,10 +105,10 @@ async def test_creation_keeps_extra_fields_of_an_earlier_manifest(atomic):
 async def test_a_deletion_concurrent_with_a_creation_leaves_the_new_session_or_nothing(atomic):
     """Interleave a creation and a deletion at every call of either."""
     counting = Interrupted(FaultyStateStore(MemoryStateStore(), atomic=atomic), 0, None)
-    await talked(counting, "a")
+    await save_messages(counting, "a")
     for at in range(1, counting.calls + 1):
         disk = MemoryStateStore()
-        await talked(disk, "old")
+        await save_messages(disk, "old")
 
         async def delete(disk=disk):
             store = FaultyStateStore(disk, atomic=atomic)
@@ -160,7 +160,7 @@ async def test_concurrent_agents_and_deletions_never_damage_a_session(url, tmp_p
         session = await opened(store)
         assert (await session.verify()).ok
         await SnapshotArchive(store).delete_session(session_id="ses")
-        assert await everything(store) == {}
+        assert await read_all(store) == {}
     assert problems == []
     assert acknowledged > 20
 
@@ -169,17 +169,17 @@ async def test_concurrent_agents_and_deletions_never_damage_a_session(url, tmp_p
 @async_test
 async def test_a_prune_does_not_touch_a_session_created_during_it(atomic):
     whole = MemoryStateStore()
-    await talked(whole, "abcdef")
+    await save_messages(whole, "abcdef")
     counting = Interrupted(whole, 0, None)
     policy = RetentionPolicy(last=1)
     await SnapshotArchive(counting).prune(location=HERE, policy=policy)
     for at in range(1, counting.calls + 1):
         disk = MemoryStateStore()
-        await talked(disk, "abcdef")
+        await save_messages(disk, "abcdef")
 
         async def replace_it(disk=disk):
             await SnapshotArchive(disk).delete_session(session_id="ses")
-            await talked(disk, "xyz")
+            await save_messages(disk, "xyz")
 
         store = Interrupted(FaultyStateStore(disk, atomic=atomic), at, replace_it)
         try:
@@ -231,10 +231,10 @@ async def test_not_every_commit_moves_the_index_entry():
 @async_test
 async def test_log_and_keyframes_are_stored_below_the_incarnation():
     store = MemoryStateStore()
-    await talked(store, "ab")
+    await save_messages(store, "ab")
     (one,) = await find_incarnations(store, HERE)
     await SnapshotArchive(store).delete_session(session_id="ses")
-    await talked(store, "cd")
+    await save_messages(store, "cd")
     (two,) = await find_incarnations(store, HERE)
     assert one != two
     session = await Session.open(store, agent_id="bot", session_id="ses")

@@ -12,16 +12,16 @@ from holdfast.snapshots.keys import index_key
 from holdfast.snapshots.repair import repair_session
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
-from support.copied_sessions import HERE, everything, talked
+from support.copied_sessions import HERE, read_all, save_messages
 from support.faults import RAISED, Fault, FaultyStateStore
 
 
 async def pruned_session(store):
-    await talked(store)
+    await save_messages(store)
     await SnapshotArchive(store).prune(location=HERE, policy=RetentionPolicy(last=2))
 
 
-@pytest.mark.parametrize("world", [talked, pruned_session])
+@pytest.mark.parametrize("world", [save_messages, pruned_session])
 @async_test
 async def test_a_lost_manifest_is_rebuilt_from_the_log(world):
     store = MemoryStateStore()
@@ -46,7 +46,7 @@ async def test_a_lost_manifest_is_rebuilt_from_the_log(world):
 @async_test
 async def test_a_lost_index_entry_is_rewritten():
     store = MemoryStateStore()
-    await talked(store)
+    await save_messages(store)
     catalog = Catalog(store)
     (key,) = await find_index_keys(store, HERE)
     await store.delete(key)
@@ -61,7 +61,7 @@ async def test_a_lost_index_entry_is_rewritten():
 @async_test
 async def test_a_stale_index_entry_is_not_listed_and_is_deleted():
     store = MemoryStateStore()
-    await talked(store)
+    await save_messages(store)
     stale = index_key(HERE, dt.datetime(1970, 1, 1, tzinfo=dt.UTC))
     await store.put(stale, b"{}")
     assert len((await Catalog(store).sessions("bot")).sessions) == 1
@@ -79,9 +79,9 @@ async def test_leftovers_of_an_interrupted_creation_are_deleted():
     crashing.plan(Fault(2, "crash", done=True))
     with pytest.raises(RAISED):
         await session.commit()
-    assert len(await everything(disk)) == 2
+    assert len(await read_all(disk)) == 2
     assert await Catalog(disk).latest_session("bot") is None
-    await talked(disk)
+    await save_messages(disk)
     found = await SnapshotArchive(disk).verify(location=HERE)
     assert found.ok
     assert len(found.leftovers) == 2

@@ -1,4 +1,4 @@
-"""Sessions that are copied from store to store, and what a copy of one must be."""
+"""Sessions to copy, and checks of the copies."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ HERE = SnapshotLocation("ses", "agent", "bot")
 LAST_TWO = RetentionPolicy(last=2)
 
 
-async def talked(store, texts="abcdefgh", session_id="ses", agent_id="bot"):
-    """A session that was saved after everything that was said."""
+async def save_messages(store, texts="abcdefgh", session_id="ses", agent_id="bot"):
+    """Return a session that was saved after each message."""
     session = await opened(store, session_id, agent_id=agent_id)
     for text in texts:
         session.add_message("user", text)
@@ -32,9 +32,9 @@ async def prune(store, policy=LAST_TWO):
     return await SnapshotArchive(store).prune(location=HERE, policy=policy)
 
 
-async def plain(store):
-    """A session with keyframes, a latest snapshot, and something in the manifest."""
-    await talked(store)
+async def create_plain(store):
+    """Create a session with keyframes, a latest snapshot and a custom manifest field."""
+    await save_messages(store)
     archive = SnapshotArchive(store)
     await save(archive, session_snapshot(state(2), HERE), HERE, is_latest=True)
     there = await archive.load_manifest(location=HERE)
@@ -42,38 +42,38 @@ async def plain(store):
     await archive.save_manifest(location=HERE, manifest=given)
 
 
-async def pruned(store):
-    """A session whose first events were pruned, with a snapshot from before."""
-    await plain(store)
+async def create_pruned(store):
+    """Create a session whose first events were pruned, with an older snapshot."""
+    await create_plain(store)
     await prune(store, RetentionPolicy(last=2, protected={"said": "b"}))
     await said(await opened(store), "i", "j")
 
 
-async def imported(store):
-    """A session that began here later than its first event says."""
+async def create_imported(store):
+    """Create a session that was imported, so it started later than its first event."""
     elsewhere = MemoryStateStore()
-    await pruned(elsewhere)
+    await create_pruned(elsewhere)
     document = await SnapshotManager(elsewhere).export_session("bot")
     await SnapshotManager(store).import_session(document)
-    await talked(store, "k")
+    await save_messages(store, "k")
 
 
-async def imported_whole(store):
-    """The same, with all its events."""
+async def create_imported_whole(store):
+    """Create an imported session with all its events."""
     elsewhere = MemoryStateStore()
-    await talked(elsewhere)
+    await save_messages(elsewhere)
     document = await SnapshotManager(elsewhere).export_session("bot")
     await SnapshotManager(store).import_session(document)
-    await talked(store, "k")
+    await save_messages(store, "k")
 
 
-async def everything(store):
-    """All that a store holds."""
+async def read_all(store):
+    """Return all entries of a store."""
     keys = [key async for key in store.list("")]
     return {key: entry.value for key, entry in (await store.get_many(keys)).items()}
 
 
-async def check_sound(store, location=HERE):
+async def check_intact(store, location=HERE):
     assert (await SnapshotArchive(store).verify(location=location)).damage == []
     session = await Session.open(
         store, agent_id=location.scope_id, session_id=location.session_id, must_exist=True
@@ -82,4 +82,4 @@ async def check_sound(store, location=HERE):
     return session
 
 
-WORLDS = [plain, pruned, imported, imported_whole]
+WORLDS = [create_plain, create_pruned, create_imported, create_imported_whole]

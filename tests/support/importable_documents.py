@@ -1,4 +1,4 @@
-"""Documents that are imported, and what a session made of one must be."""
+"""Documents to import, and checks of the imported session."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ HERE = SnapshotLocation("ses", "agent", "bot")
 NOTHING = {"added": [], "removed": [], "changed": []}
 
 
-async def whole_document():
-    """A session with everything in its log."""
+async def make_whole_document():
+    """Return the document of a session with all kinds of events."""
     session = await said(await opened(MemoryStateStore()), "a", "b", "c")
     session.set("plan", {1: (2, 3)})
     session.status = "running"
@@ -31,8 +31,8 @@ async def whole_document():
     return await session.export()
 
 
-async def pruned_document(last="f"):
-    """A document whose first events were pruned."""
+async def make_pruned_document(last="f"):
+    """Return a document whose first events were pruned."""
     session = await opened(MemoryStateStore())
     for text in ("a", "b", "c", "d", "e", last):
         session.add_message("user", text)
@@ -44,18 +44,18 @@ async def pruned_document(last="f"):
     return document
 
 
-WHOLE = run_async(whole_document())
-PRUNED = run_async(pruned_document())
+WHOLE = run_async(make_whole_document())
+PRUNED = run_async(make_pruned_document())
 DOCUMENTS = pytest.mark.parametrize("document", [WHOLE, PRUNED], ids=["whole", "pruned"])
 STORES = pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "one by one"])
 
 
-def imported(store, document, **options):
+def import_into(store, document, **options):
     return SnapshotManager(store).import_session(document, **options)
 
 
-async def check_sound(store, location=HERE, document=None):
-    """The session is there, sound and listed, and goes on."""
+async def check_intact(store, location=HERE, document=None):
+    """Check that the session is intact, listed and has the document's events."""
     session = await Session.open(
         store, agent_id=location.scope_id, session_id=location.session_id, must_exist=True
     )
@@ -71,26 +71,26 @@ async def check_sound(store, location=HERE, document=None):
     return session
 
 
-# ---------------------------------------------------------------- what the store has before
+# ------------------------------------------------------------------- content before the import
 
 
-async def empty(store):
-    """Nothing there."""
+async def leave_empty(store):
+    """Leave the store empty."""
 
 
-async def session_there(store):
+async def create_session(store):
     session = await said(await opened(store), "mine")
     session.set("plan", "mine")
     await session.save()
 
 
-async def half_deleted(store):
-    await session_there(store)
+async def leave_half_deleted(store):
+    await create_session(store)
     assert await Deletion.start(store, "ses")
 
 
-async def half_imported(store):
+async def leave_half_imported(store):
     crashing = FaultyStateStore(store, atomic=False)
     crashing.plan(Fault(2, "crash"))
     with pytest.raises(RAISED):
-        await imported(crashing, PRUNED)
+        await import_into(crashing, PRUNED)

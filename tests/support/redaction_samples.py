@@ -1,4 +1,4 @@
-"""Documents for tests of redaction, and what has to hold of each that is redacted."""
+"""Documents to redact, and checks of redacted documents."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ ADA, BOB = "ada@example.com", "bob@example.org"
 PHONE = "+49 30 901820"
 
 
-def exported(work, **options):
-    """The document of a session in which this was done."""
+def export_work(work, **options):
+    """Return the document of a session after some work."""
 
     async def whole():
         session = await opened(MemoryStateStore(), **options)
@@ -33,9 +33,9 @@ def exported(work, **options):
     return run_async(whole())
 
 
-def redacted(work, redactor=REDACTOR, **options):
-    """The same, redacted, after checking that it is as good a document as any."""
-    document = exported(work, **options)
+def redact_work(work, redactor=REDACTOR, **options):
+    """Return the redacted document of a session, after validating it."""
+    document = export_work(work, **options)
     new = redactor.redact(document)
     check(new, document)
     assert redactor.redact(new).to_dict() == new.to_dict()
@@ -43,7 +43,7 @@ def redacted(work, redactor=REDACTOR, **options):
 
 
 def check(new, old):
-    """That a redacted document is one: its events lead to its state, and it can be imported."""
+    """Check that a redacted document is valid and can be imported."""
     store = Store()
     if new.base is not None:
         store.restore(new.base)
@@ -68,13 +68,13 @@ def check(new, old):
     run_async(imported())
 
 
-def everything(document):
-    """All text of a document, also what is base64 in it."""
+def all_text(document):
+    """Return all text of a document, with base64 decoded."""
     text = json.dumps(document.to_dict(), ensure_ascii=False)
     inside = re.findall(r'\{"\$bytes": "([^"]*)"\}', text)
     return text + "".join(base64.b64decode(part).decode(errors="replace") for part in inside)
 
 
-def listed(document):
-    """What a document says was taken out of it."""
+def list_removed(document):
+    """Return the redactions that a document lists."""
     return {(each["kind"], each["path"]): each["count"] for each in document.extra["redactions"]}

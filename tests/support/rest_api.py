@@ -1,4 +1,4 @@
-"""Stores with sessions in them, an app in front, and what every answer must be like."""
+"""Clients of the REST API, sample sessions, and checks that hold for every response."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import httpx
 
 from holdfast import RetentionPolicy, Session
 from holdfast.server import Token, create_app
+from holdfast.stores.memory import MemoryStateStore
 
-HERE = ("127.0.0.1", 1234)
-READER, WRITER, ANNS = (
+LOOPBACK = ("127.0.0.1", 1234)
+READER, WRITER, ANN_ONLY = (
     "reader-secret-0123456789",
     "writer-secret-0123456789",
     "ann-secret-0123456789",
@@ -20,22 +21,24 @@ READER, WRITER, ANNS = (
 TOKENS = [
     Token(READER, "read", name="reader"),
     Token(WRITER, name="writer"),
-    Token(ANNS, agents=frozenset(("ann", "ghost")), name="anns"),
+    Token(ANN_ONLY, agents=frozenset(("ann", "ghost")), name="ann-only"),
 ]
-S = "/agents/research-bot/sessions/ses_1"
+SES_1 = "/agents/research-bot/sessions/ses_1"
 ODD = "a/b ..?#%<script>\u00e9\u2028"
 ODD_PATH = "a%2Fb%20..%3F%23%25%3Cscript%3E%C3%A9%E2%80%A8"
 
 
-def client(store, *, address=HERE, host="http://127.0.0.1", token=None, raises=True, **options):
-    """Somebody who asks an app on a store."""
-    return client_of(
+def connect(
+    store, *, address=LOOPBACK, host="http://127.0.0.1", token=None, raises=True, **options
+):
+    """Return a client of a new app on a store."""
+    return connect_app(
         create_app(store, **options), address=address, host=host, token=token, raises=raises
     )
 
 
-def client_of(app, *, address=HERE, host="http://127.0.0.1", token=None, raises=True):
-    """Somebody who asks an app, and looks at the headers of each answer."""
+def connect_app(app, *, address=LOOPBACK, host="http://127.0.0.1", token=None, raises=True):
+    """Return a client of an app; it checks the headers of every response."""
     return httpx.AsyncClient(
         transport=httpx.ASGITransport(app=app, client=address, raise_app_exceptions=raises),
         base_url=host,
@@ -45,12 +48,12 @@ def client_of(app, *, address=HERE, host="http://127.0.0.1", token=None, raises=
 
 
 def bearer(secret):
-    """The header with a token."""
+    """Return the header with a token."""
     return {"Authorization": f"Bearer {secret}"}
 
 
 async def check_headers(response):
-    """Every answer tells a browser to run nothing but the viewer's files."""
+    """Check that a response lets a browser run nothing but the viewer's files."""
     policy = response.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "frame-ancestors 'none'" in policy
@@ -64,8 +67,8 @@ async def check_headers(response):
     assert "cache-control" in response.headers
 
 
-def problem(response, status, *words, kind=None):
-    """Check that an answer is a problem document, and give it."""
+def expect_problem(response, status, *words, kind=None):
+    """Check that a response is a problem document with these words, and return it."""
     assert response.status_code == status, (response.status_code, response.text)
     assert response.headers["content-type"] == "application/problem+json"
     tree = response.json()
@@ -84,20 +87,20 @@ def problem(response, status, *words, kind=None):
     return tree
 
 
-def good(response, status=200):
-    """Check that it went well, and give what was answered."""
+def expect_ok(response, status=200):
+    """Check the status of a response, and return its JSON."""
     assert response.status_code == status, (response.status_code, response.text)
     return response.json() if response.content else None
 
 
-async def raw(api, method, path, query=b"", headers=(), body=b"", on_send=None):
-    """Ask with a path, a query and headers of any bytes; the status, the headers and the body."""
-    sent, arriving = [], [{"type": "http.request", "body": body, "more_body": False}]
+async def send_raw(api, method, path, query=b"", headers=(), body=b"", on_send=None):
+    """Send a path, a query and headers of any bytes; return the status and the body."""
+    sent, incoming = [], [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive():
-        if not arriving:
+        if not incoming:
             await asyncio.Event().wait()
-        return arriving.pop()
+        return incoming.pop()
 
     async def send(message):
         sent.append(message)
@@ -121,22 +124,22 @@ async def raw(api, method, path, query=b"", headers=(), body=b"", on_send=None):
     await api._transport.app(scope, receive, send)
     start, *parts = sent
     content = b"".join(part["body"] for part in parts)
-    found = dict(start["headers"])
-    assert b"content-security-policy" in found
+    sent_headers = dict(start["headers"])
+    assert b"content-security-policy" in sent_headers
     if start["status"] >= 400:
-        assert found[b"content-type"] == b"application/problem+json"
+        assert sent_headers[b"content-type"] == b"application/problem+json"
         assert json.loads(content)["status"] == start["status"]
     return start["status"], content
 
 
-async def entries(store):
-    """All that a store holds, by key."""
+async def dump_store(store):
+    """Return everything in a store, by key."""
     keys = [key async for key in store.list("")]
     return {key: entry.value for key, entry in (await store.get_many(keys)).items()}
 
 
-async def filled(store):
-    """A session with two snapshots, and one that two agents share; the ids of the snapshots."""
+async def fill_store(store):
+    """Add a session with two snapshots, and one shared by two agents; return the snapshot ids."""
     async with Session.open(store, agent_id="research-bot", session_id="ses_1") as one:
         one.status = "running"
         one.add_message("user", "Compare the two")
@@ -155,8 +158,8 @@ async def filled(store):
     return first.snapshot_id, second.snapshot_id
 
 
-async def pruned(store):
-    """A session whose first events are gone; the number of the first that is still there."""
+async def add_pruned_session(store):
+    """Add a session whose first events were pruned; return the number of the first one kept."""
     session = await Session.open(store, agent_id="pruned-bot", session_id="ses_p")
     for text in "abcdef":
         session.add_message("user", text)
@@ -167,19 +170,19 @@ async def pruned(store):
     return log_start + 1
 
 
-async def opened(store, agent_id="research-bot", session_id="ses_1", **options):
-    """A session as another process has it."""
+async def open_session(store, agent_id="research-bot", session_id="ses_1", **options):
+    """Open an existing session, as another process would."""
     return await Session.open(
         store, agent_id=agent_id, session_id=session_id, must_exist=True, **options
     )
 
 
-async def pages(api, path, name, **query):
-    """All rows of a listing, page after page, and how many each page had."""
+async def read_pages(api, path, name, **query):
+    """Read a listing page by page; return all rows and the size of each page."""
     rows, sizes, cursor = [], [], None
     while True:
-        wanted = query if cursor is None else {**query, "cursor": cursor}
-        page = good(await api.get(path, params=wanted))
+        params = query if cursor is None else {**query, "cursor": cursor}
+        page = expect_ok(await api.get(path, params=params))
         assert set(page) == {name, "next_cursor"}
         rows += page[name]
         sizes.append(len(page[name]))
@@ -187,3 +190,25 @@ async def pages(api, path, name, **query):
         if cursor is None:
             return rows, sizes
         assert len(sizes) < 100
+
+
+class FailingStateStore(MemoryStateStore):
+    """A store whose reads raise ``error`` while it is set."""
+
+    error: Exception | None = None
+
+    async def get(self, key):
+        self._check()
+        return await super().get(key)
+
+    async def get_many(self, keys):
+        self._check()
+        return await super().get_many(keys)
+
+    def list(self, prefix="", **bounds):
+        self._check()
+        return super().list(prefix, **bounds)
+
+    def _check(self):
+        if self.error is not None:
+            raise self.error

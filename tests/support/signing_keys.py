@@ -1,4 +1,4 @@
-"""A key that everybody knows, another one, and who checks with them."""
+"""Signing keys for tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.documents.signing import SignatureError, SigningKey, verify_signature
 
-# The example of RFC 8410, section 10: everybody knows this private key.
+# The example key of RFC 8410, section 10.
 PRIVATE = b"""-----BEGIN PRIVATE KEY-----
 MC4CAQAwBQYDK2VwBCIEINTuctv5E1hK1bbY8fdp+K06/nwoy/HU++CXqI9EdVhC
 -----END PRIVATE KEY-----
@@ -20,8 +20,8 @@ OTHER = SigningKey.generate("other")
 TRUSTED = [KEY.public]
 
 
-def refuses(document, *words, trusted=TRUSTED):
-    """Check that a document is not believed, and that it is said why."""
+def check_rejected(document, *words, trusted=TRUSTED):
+    """Check that verifying a document fails with these words."""
     with pytest.raises(SignatureError) as refused:
         verify_signature(document, trusted)
     for word in words:

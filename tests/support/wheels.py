@@ -17,7 +17,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 DISTRIBUTED = ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE")
 SAID = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -81,8 +81,8 @@ def install(python: Path, *what: object) -> str:
 
 
 def quick_start() -> str:
-    """The first two blocks of README: a store in memory, and a session on disk."""
-    return "\n".join(BLOCK.findall((ROOT / "README.md").read_text())[:2])
+    """Return the Python example of README."""
+    return "\n".join(BLOCK.findall((ROOT / "README.md").read_text()))
 
 
 # ------------------------------------------------------------------- what is installed here already

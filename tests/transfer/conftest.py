@@ -1,4 +1,4 @@
-"""Stores whose parts are small."""
+"""Small batches and few segments per keyframe."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.transfer import copy, repair
 
 @pytest.fixture
 def often(monkeypatch):
-    """A keyframe after few segments, and few entries at once."""
+    """Write a keyframe after few segments, and entries in small batches."""
     monkeypatch.setattr(timeline, "MAX_SEGMENTS", 3)
     monkeypatch.setattr(copy, "BATCH_SIZE", 4)
     monkeypatch.setattr(repair, "BATCH_SIZE", 4)

@@ -1,4 +1,4 @@
-"""What a copy lacks, and what is damaged in it, is found."""
+"""Missing and damaged entries of a copy are found."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.stores.wrappers.encryption import EncryptedStateStore, EncryptionK
 from holdfast.transfer.compare import compare_stores
 from holdfast.transfer.copy import copy_sessions
 from support.async_tests import async_test
-from support.copied_sessions import HERE, everything, plain, pruned, talked
+from support.copied_sessions import HERE, create_plain, create_pruned, read_all, save_messages
 from support.observed_store import Watched, flipped, save, session_snapshot, state
 
 pytestmark = pytest.mark.usefixtures("one_incarnation")
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.usefixtures("one_incarnation")
 
 async def copied_world():
     source, target = MemoryStateStore(), Watched()
-    await pruned(source)
-    await talked(source, "xy", "other")
+    await create_pruned(source)
+    await save_messages(source, "xy", "other")
     await copy_sessions(source, target)
     assert await compare_stores(source, target) == []
     return source, target
@@ -41,7 +41,7 @@ async def test_each_kind_of_loss_and_damage_is_found(often):
         lost = await compare_stores(source, target)
         if "/keyframes/" not in key or key == log_start:
             assert any(key in problem for problem in lost), key
-        # An entry of an index says all by its key, and a stub nothing that is not said elsewhere.
+        # The value of an index entry is empty, and a tombstone has no digest.
         if value != b"{}" and b"pruned_at" not in value:
             await target.put(key, value[:-9] + b"damaged" + value[-2:])
             damaged = await compare_stores(source, target)
@@ -51,9 +51,9 @@ async def test_each_kind_of_loss_and_damage_is_found(often):
 
 
 @async_test
-async def test_what_is_sound_and_another_one_is_found():
+async def test_an_intact_but_different_entry_is_found():
     source, target = MemoryStateStore(), MemoryStateStore()
-    await talked(source)
+    await save_messages(source)
     await copy_sessions(source, target)
     await save(SnapshotArchive(source), session_snapshot(state(2), HERE), HERE, is_latest=True)
     await copy_sessions(source, target)
@@ -62,7 +62,7 @@ async def test_what_is_sound_and_another_one_is_found():
         f"bot/ses: {HERE.latest_key} is different in the copy"
     ]
     await SnapshotArchive(target).delete_session(session_id="ses")
-    await talked(target)
+    await save_messages(target)
     problems = await compare_stores(source, target)
     assert (
         f"bot/ses: {HERE.prefix}log/00000000/000000000003.json is different in the copy" in problems
@@ -70,11 +70,11 @@ async def test_what_is_sound_and_another_one_is_found():
 
 
 @async_test
-async def test_a_session_that_is_not_in_the_copy_at_all_is_found():
+async def test_a_missing_session_is_found():
     source = MemoryStateStore()
-    await talked(source, "ab")
+    await save_messages(source, "ab")
     problems = await compare_stores(source, MemoryStateStore())
-    assert len(problems) == len(await everything(source))
+    assert len(problems) == len(await read_all(source))
     assert all(each.startswith("bot/ses: ") for each in problems)
     assert json.dumps(problems).count("is missing in the copy") == len(problems)
 
@@ -85,10 +85,10 @@ def encrypted(disk):
 
 @pytest.mark.parametrize("packed", [encrypted, CompressedStateStore])
 @async_test
-async def test_all_that_cannot_be_decrypted_or_unpacked_is_listed_of_every_session(packed):
+async def test_unreadable_entries_of_every_session_are_listed(packed):
     source, disk = MemoryStateStore(), Watched()
-    await plain(source)
-    await talked(source, "xy", "other")
+    await create_plain(source)
+    await save_messages(source, "xy", "other")
     target = packed(disk)
     await copy_sessions(source, target)
     kept = disk.keys_with("/ses/")
@@ -100,27 +100,27 @@ async def test_all_that_cannot_be_decrypted_or_unpacked_is_listed_of_every_sessi
     problems = await compare_stores(source, target)
     for key in keys:
         assert any(key in problem for problem in problems), key
-    # The same where the damage is in the source.
+    # The same with the damage in the source.
     problems = await compare_stores(target, source)
     for key in keys:
         assert any(key in problem for problem in problems), key
 
 
 @async_test
-async def test_what_a_newer_version_wrote_is_listed_and_so_is_all_else():
+async def test_entries_of_a_newer_format_are_listed_with_all_others():
     source, target = MemoryStateStore(), Watched()
-    await plain(source)
-    await talked(source, "xy", "other")
+    await create_plain(source)
+    await save_messages(source, "xy", "other")
     await copy_sessions(source, target)
     for one, other in ((source, target), (target, source)):
-        content = await everything(one)
+        content = await read_all(one)
         newer = [HERE.manifest_key, f"{HERE.prefix}log/00000000/000000000003.json"]
         for key in newer:
             assert b'"format":1' in content[key]
             await one.put(key, content[key].replace(b'"format":1', b'"format":2'))
         lost = next(key for key in target.keys_with("/ses/") if "_history/" in key)
         removed = next(key for key in target.keys_with("/other/") if "/log/" in key)
-        kept = await everything(other)
+        kept = await read_all(other)
         for key in (lost, removed):
             await target.delete(key)
         problems = await compare_stores(source, target)
@@ -133,9 +133,9 @@ async def test_what_a_newer_version_wrote_is_listed_and_so_is_all_else():
 
 
 @async_test
-async def test_a_session_that_is_being_deleted_is_not_compared_whatever_the_mark_holds():
+async def test_a_session_with_a_deletion_mark_is_not_compared():
     disk = MemoryStateStore()
     source = encrypted(disk)
-    await talked(source, "ab")
+    await save_messages(source, "ab")
     await disk.put("sessions/ses/deleted.json", b"damaged")
     assert await compare_stores(source, MemoryStateStore()) == []

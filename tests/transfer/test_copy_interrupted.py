@@ -1,4 +1,4 @@
-"""A copy that is cut short, or made while somebody writes, is begun again and becomes whole."""
+"""An interrupted copy, or one with concurrent writers, can be resumed."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from holdfast.transfer.compare import compare_stores
 from holdfast.transfer.copy import copy_sessions
 from support.async_tests import async_test
 from support.conversations import opened
-from support.copied_sessions import HERE, WORLDS, check_sound, everything, prune, talked
+from support.copied_sessions import HERE, WORLDS, check_intact, prune, read_all, save_messages
 from support.faults import RAISED, WAYS, Fault, FaultyStateStore
 from support.observed_store import Interrupted
 
 
 async def attempt(world, target, fault, *, atomic):
-    """Copy with a fault; how many writes it took."""
+    """Copy with a fault; return the number of writes."""
     store = FaultyStateStore(target, atomic=atomic)
     store.plan(fault)
     try:
@@ -35,16 +35,16 @@ async def attempt(world, target, fault, *, atomic):
 @pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "one by one"])
 @pytest.mark.parametrize("is_begun", [False, True], ids=["new", "begun"])
 @async_test
-async def test_a_copy_that_fails_at_any_write_can_be_begun_again(world, atomic, is_begun, often):
+async def test_a_copy_that_fails_at_any_write_can_be_resumed(world, atomic, is_begun, often):
     source = MemoryStateStore()
     await world(source)
     beginning = {}
     if is_begun:
         early = MemoryStateStore()
         await copy_sessions(source, early)
-        beginning = await everything(early)
-        await talked(source, "klmn")
-    content = await everything(source)
+        beginning = await read_all(early)
+        await save_messages(source, "klmn")
+    content = await read_all(source)
 
     async def begun():
         target = MemoryStateStore()
@@ -59,7 +59,7 @@ async def test_a_copy_that_fails_at_any_write_can_be_begun_again(world, atomic, 
             target = await begun()
             fault = Fault(number, kind, is_done)
             await attempt(source, target, fault, atomic=atomic)
-            # Whoever looks meanwhile finds a beginning of it, or nothing.
+            # A reader finds a prefix of the session, or nothing.
             session = await opened(target)
             assert (await session.verify()).damage == [], str(fault)
             if not session.is_dirty:
@@ -68,14 +68,14 @@ async def test_a_copy_that_fails_at_any_write_can_be_begun_again(world, atomic, 
                 )
                 assert there.store.snapshot().digest == session.snapshot().digest, str(fault)
             assert (await copy_sessions(source, target)).failed == {}
-            assert await everything(target) == content, str(fault)
+            assert await read_all(target) == content, str(fault)
 
 
 @pytest.mark.parametrize("world", WORLDS)
 @async_test
-async def test_who_writes_or_prunes_meanwhile_does_no_harm_to_the_copy(world, often):
+async def test_concurrent_writes_and_prunes_do_not_harm_the_copy(world, often):
     async def write(source):
-        await talked(source, "new")
+        await save_messages(source, "new")
 
     async def prune_all(source):
         await prune(source, RetentionPolicy(last=1))
@@ -88,24 +88,24 @@ async def test_who_writes_or_prunes_meanwhile_does_no_harm_to_the_copy(world, of
         for at in range(1, counting.calls + 1):
             source, target = MemoryStateStore(), MemoryStateStore()
             await world(source)
-            meanwhile = functools.partial(change, source)
-            await copy_sessions(Interrupted(source, at, meanwhile), target)
+            concurrently = functools.partial(change, source)
+            await copy_sessions(Interrupted(source, at, concurrently), target)
             damage = (await SnapshotArchive(target).verify(location=HERE)).damage
             assert damage == [], (change.__name__, at)
             done = await copy_sessions(source, target)
             if done.failed:
-                # What was copied before is pruned now: it begins anew.
+                # The copied entries are pruned now, so the copy starts over.
                 assert change is prune_all
                 await SnapshotArchive(target).delete_session(session_id="ses")
                 assert (await copy_sessions(source, target)).failed == {}
             assert await compare_stores(source, target) == []
-            await check_sound(target)
+            await check_intact(target)
 
 
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("repair", [False, True], ids=["plain", "repair"])
 @async_test
-async def test_two_who_copy_the_same_at_once_do_not_meet(world, repair, often):
+async def test_concurrent_copies_of_a_session_do_not_conflict(world, repair, often):
     source = MemoryStateStore()
     await world(source)
     counting = Interrupted(MemoryStateStore(), 0, None)
@@ -115,19 +115,19 @@ async def test_two_who_copy_the_same_at_once_do_not_meet(world, repair, often):
         other = functools.partial(copy_sessions, source, target, repair=repair)
         done = await copy_sessions(source, Interrupted(target, at, other), repair=repair)
         assert done.failed == {}, at
-        assert await everything(target) == await everything(source), at
+        assert await read_all(target) == await read_all(source), at
 
 
 @pytest.mark.parametrize("stubs", [True, False], ids=["with stubs", "long after"])
 @async_test
-async def test_who_begins_the_same_session_in_the_target_meanwhile_keeps_theirs_whole(stubs):
+async def test_a_session_created_in_the_target_during_the_copy_is_kept(stubs):
     source = MemoryStateStore()
-    await talked(source, "abcdef")
+    await save_messages(source, "abcdef")
     await prune(source, RetentionPolicy(last=1))
     if not stubs:
         for key in [key async for key in source.list(f"{HERE.prefix}log/")]:
             await source.delete(key)
-    await talked(source, "g")
+    await save_messages(source, "g")
     counting = Interrupted(MemoryStateStore(), 0, None)
     await copy_sessions(source, counting)
     met = set()

@@ -1,4 +1,4 @@
-"""Documents become sessions: new ones, and the state of those that are there."""
+"""Documents are imported as new sessions and into existing ones."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from support.importable_documents import (
     NOTHING,
     STORES,
     WHOLE,
-    check_sound,
-    imported,
+    check_intact,
+    import_into,
 )
 from support.observed_store import Interrupted, Watched, state
 from support.sample_documents import edit_json, make_document
@@ -48,20 +48,20 @@ from support.sample_documents import edit_json, make_document
 @async_test
 async def test_the_events_of_a_document_become_the_log_of_a_new_session(document, atomic):
     store = FaultyStateStore(MemoryStateStore(), atomic=atomic)
-    result = await imported(store, document)
+    result = await import_into(store, document)
     assert (result.agent_id, result.session_id) == ("bot", "ses")
     assert (result.created, result.dry_run, result.undo_id) == (True, False, None)
     assert result.messages_restored == len(document.state.messages)
     assert result.events_restored == len(document.events)
     assert result.diff == document.snapshot.diff(Store().snapshot())
-    session = await check_sound(store, document=document)
+    session = await check_intact(store, document=document)
     steps = [step async for step in replay(session)]
     assert steps[-1].after.digest == document.digest
     assert [step.event for step in steps[:-1]] == list(document.events)
 
     session.add_message("user", "and on")
     await session.save()
-    again = await check_sound(store)
+    again = await check_intact(store)
     assert contents(again)[-1] == "and on"
     assert again.log.head.seq == document.events[-1].seq + 2
     exported = await again.export()
@@ -70,24 +70,24 @@ async def test_the_events_of_a_document_become_the_log_of_a_new_session(document
 
 @DOCUMENTS
 @async_test
-async def test_a_document_becomes_a_session_under_other_ids(document):
+async def test_a_document_is_imported_under_other_ids(document):
     store = MemoryStateStore()
-    await imported(store, document)
-    result = await imported(store, document, agent_id="other", session_id="copy")
+    await import_into(store, document)
+    result = await import_into(store, document, agent_id="other", session_id="copy")
     assert (result.agent_id, result.session_id, result.created) == ("other", "copy", True)
     place = SnapshotLocation("copy", "agent", "other")
-    await check_sound(store, place, document)
-    await check_sound(store, HERE, document)
+    await check_intact(store, place, document)
+    await check_intact(store, HERE, document)
 
 
 @async_test
-async def test_a_session_of_several_agents_is_imported_as_one():
+async def test_a_multi_agent_session_is_imported():
     crew = await opened(MemoryStateStore(), scope="multi_agent", agent_id="crew")
     crew.agent("writer").add_message("assistant", "draft")
     crew.agent("writer").set("step", 1)
     await crew.commit()
     store = MemoryStateStore()
-    await imported(store, await crew.export())
+    await import_into(store, await crew.export())
     there = await opened(store, scope="multi_agent", agent_id="crew", must_exist=True)
     assert there.agents == ["writer"]
     assert there.agent("writer").get("step") == 1
@@ -95,12 +95,12 @@ async def test_a_session_of_several_agents_is_imported_as_one():
 
 @STORES
 @async_test
-async def test_a_document_without_events_becomes_one_event(atomic):
+async def test_a_document_without_events_is_imported_as_one_event(atomic):
     store = FaultyStateStore(MemoryStateStore(), atomic=atomic)
     document = make_document(state(3, plan=1), HERE, base=state(1))
-    result = await imported(store, document)
+    result = await import_into(store, document)
     assert (result.messages_restored, result.events_restored) == (3, 0)
-    session = await check_sound(store)
+    session = await check_intact(store)
     (event,) = [event async for event in session.events]
     assert event.type == "session.imported"
     assert event.data["snapshot_id"] == document.snapshot_id
@@ -108,7 +108,7 @@ async def test_a_document_without_events_becomes_one_event(atomic):
 
 
 @async_test
-async def test_a_large_document_is_many_segments_and_loads_from_a_keyframe(monkeypatch):
+async def test_a_large_document_is_written_as_many_segments_with_a_keyframe(monkeypatch):
     monkeypatch.setattr(import_document, "EVENTS_PER_SEGMENT", 4)
     source = await opened(MemoryStateStore())
     for number in range(30):
@@ -116,24 +116,24 @@ async def test_a_large_document_is_many_segments_and_loads_from_a_keyframe(monke
     await source.commit()
     document = await source.export()
     store = Watched()
-    await imported(store, document)
+    await import_into(store, document)
     assert len(store.keys_with("/log/")) == 8
     assert len(store.keys_with("/keyframes/")) == 1
-    await check_sound(store, document=document)
+    await check_intact(store, document=document)
 
 
 @async_test
-async def test_what_was_put_into_the_manifest_before_stays():
+async def test_a_custom_manifest_is_kept():
     store = MemoryStateStore()
     archive = SnapshotArchive(store)
     await archive.save_manifest(location=HERE, manifest=SnapshotManifest(extra={"owner": "Ada"}))
-    await imported(store, WHOLE)
+    await import_into(store, WHOLE)
     assert (await archive.load_manifest(location=HERE)).extra == {"owner": "Ada"}
-    await check_sound(store, document=WHOLE)
+    await check_intact(store, document=WHOLE)
 
 
 @async_test
-async def test_what_was_edited_on_purpose_is_in_the_last_event():
+async def test_edits_of_the_state_are_in_the_last_event():
     tree = edit_json(WHOLE.to_dict(), "state", "values", "plan", to="another")
     manager = SnapshotManager(MemoryStateStore())
     with pytest.raises(InvalidDocumentError, match="allow_modified"):
@@ -141,7 +141,7 @@ async def test_what_was_edited_on_purpose_is_in_the_last_event():
     document = manager.from_dict(tree, allow_modified=True)
     result = await manager.import_session(document)
     assert result.events_restored == len(WHOLE.events)
-    session = await check_sound(manager.state_store)
+    session = await check_intact(manager.state_store)
     assert session.get("plan") == "another"
     *before, last = [event async for event in session.events]
     assert before == list(WHOLE.events)
@@ -150,31 +150,31 @@ async def test_what_was_edited_on_purpose_is_in_the_last_event():
 
 
 @async_test
-async def test_events_that_were_edited_on_purpose_are_a_chain_of_their_own():
+async def test_edited_events_are_imported_with_a_new_chain():
     tree = edit_json(WHOLE.to_dict(), "events", 1, "data", to={"redacted": True})
     document = Document.from_dict(tree, allow_modified=True)
     store = MemoryStateStore()
-    await imported(store, document)
-    session = await check_sound(store, document=document)
+    await import_into(store, document)
+    session = await check_intact(store, document=document)
     assert session.log.head.hash != WHOLE.position.hash
 
 
-# --------------------------------------------------------------------- over one that is there
+# --------------------------------------------------------------------------- an existing session
 
 
 @DOCUMENTS
 @STORES
 @async_test
-async def test_over_a_session_its_log_goes_on_and_the_import_can_be_undone(document, atomic):
+async def test_an_import_over_a_session_continues_its_log_and_can_be_undone(document, atomic):
     store = FaultyStateStore(MemoryStateStore(), atomic=atomic)
     session = await said(await opened(store), "mine", "also mine")
     session.set("own", 1)
     await session.commit()
     before, seq = session.snapshot(), session.log.head.seq
-    result = await imported(store, document)
+    result = await import_into(store, document)
     assert (result.created, result.events_restored) == (False, 0)
     assert result.diff == document.snapshot.diff(before)
-    there = await check_sound(store)
+    there = await check_intact(store)
     assert there.snapshot().digest == document.digest
     last = [event async for event in there.events][-1]
     assert (last.seq, last.type) == (seq + 1, "session.imported")
@@ -189,35 +189,35 @@ async def test_over_a_session_its_log_goes_on_and_the_import_can_be_undone(docum
     assert undo.tags == {"reason": "before import", "import": document.snapshot_id}
 
     await there.restore(result.undo_id)
-    again = await check_sound(store)
+    again = await check_intact(store)
     assert contents(again) == ["mine", "also mine"]
     assert again.state == {"own": 1}
 
 
 @async_test
-async def test_the_same_document_again_changes_nothing_and_says_so():
+async def test_importing_the_same_document_again_changes_nothing():
     store = MemoryStateStore()
-    await imported(store, WHOLE)
-    result = await imported(store, WHOLE)
+    await import_into(store, WHOLE)
+    result = await import_into(store, WHOLE)
     assert result.diff == NOTHING
-    session = await check_sound(store)
+    session = await check_intact(store)
     assert session.snapshot().digest == WHOLE.digest
     assert types([event async for event in session.events])[-1] == "session.imported"
 
 
 @async_test
-async def test_an_agent_that_writes_meanwhile_is_imported_over_and_kept_for_the_undo():
+async def test_events_of_a_concurrent_writer_are_in_the_undo_snapshot():
     disk = MemoryStateStore()
     await said(await opened(disk), "before")
     counting = Interrupted(disk, 0, None)
-    await imported(counting, WHOLE)
+    await import_into(counting, WHOLE)
     for at in range(1, counting.calls + 1):
         disk = MemoryStateStore()
         agent = await said(await opened(disk), "before")
-        result = await imported(
+        result = await import_into(
             Interrupted(disk, at, lambda agent=agent: said(agent, "new")), WHOLE
         )
-        session = await check_sound(disk)
+        session = await check_intact(disk)
         if types([event async for event in session.events])[-1] != "session.imported":
             assert contents(session)[-1] == "new"  # the agent was last
             continue
@@ -230,7 +230,7 @@ async def test_an_agent_that_writes_meanwhile_is_imported_over_and_kept_for_the_
 
 
 @async_test
-async def test_an_agent_that_never_rests_cannot_be_imported_over():
+async def test_an_import_fails_if_every_attempt_conflicts():
     class Busy(MemoryStateStore):
         agent = None
 
@@ -247,8 +247,8 @@ async def test_an_agent_that_never_rests_cannot_be_imported_over():
     agent = await said(await opened(store), "before")
     store.agent = agent
     with pytest.raises(ConflictError, match="first 8 times.*retry the import"):
-        await imported(store, WHOLE)
-    session = await check_sound(store)
+        await import_into(store, WHOLE)
+    session = await check_intact(store)
     assert contents(session) == ["before", *["more"] * 8]
     assert await session.archive.list_snapshot_ids(location=HERE) == []
 

@@ -1,4 +1,4 @@
-"""What an import would do is said first, and what it must not do is refused before a write."""
+"""Dry runs report what an import does, and invalid imports fail before the first write."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from support.importable_documents import (
     DOCUMENTS,
     PRUNED,
     WHOLE,
-    check_sound,
-    empty,
-    half_deleted,
-    half_imported,
-    imported,
-    session_there,
+    check_intact,
+    create_session,
+    import_into,
+    leave_empty,
+    leave_half_deleted,
+    leave_half_imported,
 )
 from support.observed_store import Watched, state
 from support.sample_documents import document_with_events
@@ -35,32 +35,34 @@ from support.sample_documents import document_with_events
 
 
 @DOCUMENTS
-@pytest.mark.parametrize("before", [empty, session_there, half_deleted, half_imported])
+@pytest.mark.parametrize(
+    "before", [leave_empty, create_session, leave_half_deleted, leave_half_imported]
+)
 @async_test
-async def test_a_dry_run_writes_nothing_and_says_what_the_import_then_does(document, before):
+async def test_a_dry_run_writes_nothing_and_reports_what_the_import_does(document, before):
     store = Watched()
     await before(store)
     content = store.content
     store.forget()
     for asked in (store, ReadOnlyStateStore(store)):
-        plan = await imported(asked, document, dry_run=True)
+        plan = await import_into(asked, document, dry_run=True)
         assert (plan.dry_run, plan.undo_id) == (True, None)
         assert store.written == []
     assert store.content == content
-    result = await imported(store, document)
+    result = await import_into(store, document)
     assert replace(plan, dry_run=False, undo_id=result.undo_id) == result
-    assert plan.created == (before is not session_there)
-    session = await check_sound(store)
+    assert plan.created == (before is not create_session)
+    session = await check_intact(store)
     assert session.snapshot().digest == document.digest
 
 
 @async_test
-async def test_a_store_that_takes_no_writes_is_not_imported_into():
+async def test_an_import_to_a_read_only_store_fails():
     with pytest.raises(StateStoreError, match="is read-only"):
-        await imported(ReadOnlyStateStore(MemoryStateStore()), WHOLE)
+        await import_into(ReadOnlyStateStore(MemoryStateStore()), WHOLE)
 
 
-# ------------------------------------------------------------------------------- what is refused
+# ----------------------------------------------------------------------------------- validation
 
 
 def without_chain(document):
@@ -94,17 +96,15 @@ LATER = link_events([draft_event("later")], 0, "ab" * 32)
         ),
     ],
 )
-@pytest.mark.parametrize("before", [empty, session_there])
+@pytest.mark.parametrize("before", [leave_empty, create_session])
 @async_test
-async def test_what_is_no_whole_document_is_refused_before_the_first_write(
-    document, problem, before
-):
+async def test_an_invalid_document_is_rejected_before_the_first_write(document, problem, before):
     store = Watched()
     await before(store)
     store.forget()
     for dry_run in (True, False):
         with pytest.raises(InvalidDocumentError, match=problem):
-            await imported(store, document, dry_run=dry_run)
+            await import_into(store, document, dry_run=dry_run)
     assert store.written == []
 
 
@@ -113,14 +113,14 @@ async def test_what_is_no_whole_document_is_refused_before_the_first_write(
     [{"agent_id": ""}, {"session_id": "x" * 300}, {"agent_id": 7}, {"session_id": "\ud800"}],
 )
 @async_test
-async def test_ids_that_are_none_are_refused_before_the_first_write(options):
+async def test_invalid_ids_are_rejected_before_the_first_write(options):
     store = Watched()
     with pytest.raises((TypeError, ValueError), match="agent_id|session_id|scope_id"):
-        await imported(store, WHOLE, **options)
+        await import_into(store, WHOLE, **options)
     assert store.written == []
 
 
-def test_an_empty_state_from_before_the_first_event_is_no_harm():
+def test_an_empty_base_is_accepted():
     events = import_document.prepare_events(replace(WHOLE, base=Store().snapshot()))
     assert events[:-1] == list(WHOLE.events)
     later = document_with_events(

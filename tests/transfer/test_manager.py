@@ -1,4 +1,4 @@
-"""`SnapshotManager`: sessions exported, written to files, read, looked up by name, migrated."""
+"""SnapshotManager exports, imports, reads and writes documents."""
 
 from __future__ import annotations
 
@@ -34,18 +34,20 @@ NAMES = ["snapshot.json", "snapshot.json.gz", "snapshot.json.zst"]
 
 
 async def managed(*sessions, store=None):
-    """A manager of a store with these sessions, each an agent's id, its own, and what was said."""
+    """Return a manager with sessions, each given as agent id, session id and messages."""
     store = store or MemoryStateStore()
     for agent_id, session_id, *texts in sessions:
         await said(await opened(store, session_id, agent_id=agent_id), *texts)
     return SnapshotManager(store)
 
 
-# ----------------------------------------------------------------------------------- as designed
+# ----------------------------------------------------------------------------------- round trip
 
 
 @async_test
-async def test_the_manager_as_the_design_has_it(tmp_path, monkeypatch, new_state_store):
+async def test_a_document_is_exported_written_read_and_imported(
+    tmp_path, monkeypatch, new_state_store
+):
     monkeypatch.chdir(tmp_path)
     async with new_state_store() as state_store:
         session = await Session.open(state_store, agent_id="research-bot", session_id="ses_abc123")
@@ -78,7 +80,7 @@ async def test_the_manager_as_the_design_has_it(tmp_path, monkeypatch, new_state
 
 
 @async_test
-async def test_without_a_session_id_the_one_that_was_started_last_is_exported():
+async def test_without_a_session_id_the_latest_session_is_exported():
     manager = await managed(("bot", "z", "first"), ("bot", "a", "last"), ("other", "b", "x"))
     document = await manager.export_session("bot")
     assert document.session_id == "a"
@@ -87,7 +89,7 @@ async def test_without_a_session_id_the_one_that_was_started_last_is_exported():
 
 
 @async_test
-async def test_a_kept_snapshot_is_exported_with_the_tags_that_are_given():
+async def test_a_saved_snapshot_is_exported_with_added_tags():
     store = MemoryStateStore()
     session = await opened(store)
     session.add_message("user", "a")
@@ -116,7 +118,7 @@ async def test_the_environment_is_in_the_document(monkeypatch):
 
 
 @async_test
-async def test_a_scope_tells_apart_what_has_one_name(monkeypatch):
+async def test_the_scope_selects_one_of_two_sessions_with_one_name(monkeypatch):
     monkeypatch.setattr(manager_module, "MAX_SUGGESTIONS_READ", 1)
     manager = await managed(("crew", "ses", "one agent's"))
     crew = await opened(manager.state_store, scope="multi_agent", agent_id="crew")
@@ -136,7 +138,7 @@ async def test_a_scope_tells_apart_what_has_one_name(monkeypatch):
 
 
 @async_test
-async def test_what_must_not_leave_is_taken_out():
+async def test_an_export_is_redacted():
     manager = await managed(("bot", "ses", "a"))
     document = await manager.export_session(
         "bot", redact=lambda each: replace(each, tags={"r": ""})
@@ -145,7 +147,7 @@ async def test_what_must_not_leave_is_taken_out():
 
 
 @async_test
-async def test_a_name_that_is_not_there_is_answered_with_the_nearest():
+async def test_an_unknown_name_is_an_error_with_suggestions():
     manager = await managed(("research-bot", "ses_abc", "x"), ("writer", "ses_xyz", "x"))
     with pytest.raises(
         NotFoundError, match="no agent 'reserch-bot' in this store; did you mean resea"
@@ -159,7 +161,7 @@ async def test_a_name_that_is_not_there_is_answered_with_the_nearest():
         await manager.export_session("research-bot", "ses_abd")
     with pytest.raises(NotFoundError, match="there are research-bot, writer"):
         await manager.export_session("%%%")
-    with pytest.raises(NotFoundError, match="there is no agent 'bot' in this store; there is none"):
+    with pytest.raises(NotFoundError, match="no agent 'bot' in this store; there are none"):
         await (await managed()).export_session("bot")
     for wrong in ("", 7):
         with pytest.raises((TypeError, ValueError), match="agent_id"):
@@ -167,7 +169,7 @@ async def test_a_name_that_is_not_there_is_answered_with_the_nearest():
 
 
 @async_test
-async def test_a_session_of_which_nothing_is_committed_is_not_there():
+async def test_a_session_without_commits_is_not_found():
     store = MemoryStateStore()
     archive = SnapshotArchive(store)
     with pytest.raises(NotFoundError, match="agent bot has no session ses in this store"):
@@ -175,7 +177,7 @@ async def test_a_session_of_which_nothing_is_committed_is_not_there():
 
 
 @async_test
-async def test_what_is_pruned_while_it_is_exported_is_exported_as_it_is_afterwards():
+async def test_an_export_during_a_prune_has_the_remaining_events():
     async def world():
         disk = MemoryStateStore()
         session = await opened(disk)
@@ -204,7 +206,7 @@ async def test_what_is_pruned_while_it_is_exported_is_exported_as_it_is_afterwar
 
 
 @async_test
-async def test_damage_is_said_when_it_is_exported():
+async def test_exporting_a_damaged_log_is_an_error():
     for seq in (1, 3, 4):
         manager = await managed(("bot", "ses", "a", "b", "c"))
         location = await manager.locate("bot")
@@ -219,12 +221,12 @@ async def test_damage_is_said_when_it_is_exported():
 
 @pytest.fixture(scope="module")
 def large():
-    """A session of 3,000 messages, as a document."""
+    """Return the document of a session with 3,000 messages."""
 
     async def made():
         session = await opened(MemoryStateStore())
         for number in range(3000):
-            session.add_message("user", f"what was said as number {number}")
+            session.add_message("user", f"message number {number}")
             if number % 500 == 0:
                 await session.commit()
         await session.commit()
@@ -234,7 +236,7 @@ def large():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_three_thousand_messages_come_back_from_a_file_and_become_a_session(tmp_path, name, large):
+def test_three_thousand_messages_are_written_read_and_imported(tmp_path, name, large):
     async def work():
         store = MemoryStateStore()
         manager = SnapshotManager(store)
@@ -254,9 +256,7 @@ def test_three_thousand_messages_come_back_from_a_file_and_become_a_session(tmp_
 
 @pytest.mark.parametrize("failure", [Crash, KeyboardInterrupt, OSError, RuntimeError])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_file_that_cannot_be_finished_leaves_what_was_there(
-    tmp_path, name, failure, large, monkeypatch
-):
+def test_a_failed_write_keeps_the_old_file(tmp_path, name, failure, large, monkeypatch):
     manager = SnapshotManager(MemoryStateStore())
     small = make_document(state(1))
     manager.to_file(small, tmp_path / name)
@@ -273,7 +273,7 @@ def test_a_file_that_cannot_be_finished_leaves_what_was_there(
     assert (tmp_path / name).read_bytes() == before
 
 
-def test_a_file_that_was_edited_is_read_where_that_is_meant(tmp_path):
+def test_an_edited_file_is_read_with_allow_modified(tmp_path):
     manager = SnapshotManager(MemoryStateStore())
     path = tmp_path / "a.json"
     manager.to_file(make_document(state(1, plan="old")), path)
@@ -286,14 +286,14 @@ def test_a_file_that_was_edited_is_read_where_that_is_meant(tmp_path):
 
 
 @async_test
-async def test_what_is_no_snapshot_is_not_imported():
+async def test_only_a_document_is_imported():
     manager = await managed()
     for wrong in ({}, "snapshot.json", None, state(1)):
         with pytest.raises(TypeError, match="import_session takes a Document, got"):
             await manager.import_session(wrong)
 
 
-# ---------------------------------------------------------------------------- the user's own values
+# ----------------------------------------------------------------------------- value migrations
 
 
 def renamed(values):
@@ -301,7 +301,7 @@ def renamed(values):
 
 
 @async_test
-async def test_values_of_an_older_release_are_brought_up_to_date_on_reading():
+async def test_values_of_an_older_version_are_migrated_on_reading():
     store = MemoryStateStore()
     session = await said(await opened(store), "a")
     session.set("goal", 1)
@@ -327,7 +327,7 @@ async def test_values_of_an_older_release_are_brought_up_to_date_on_reading():
 
 
 @pytest.mark.parametrize("version", ["2", None, 1.0, True, [], 3])
-def test_a_version_of_values_that_is_none_is_refused(version):
+def test_an_invalid_values_version_is_rejected(version):
     manager = SnapshotManager(MemoryStateStore(), migrations=ValueMigrations(2, {1: renamed}))
     tree = {**make_document(state(1)).to_dict(), "values_version": version}
     with pytest.raises(InvalidDocumentError, match="values_version.*must be an int|have version 3"):

@@ -1,4 +1,4 @@
-"""Copying again makes a damaged copy whole, and never a whole one damaged."""
+"""A repair replaces damaged entries, and never intact ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ from holdfast.transfer.compare import compare_stores
 from holdfast.transfer.copy import copy_sessions
 from support.async_tests import async_test
 from support.conversations import opened, said
-from support.copied_sessions import HERE, WORLDS, everything, plain, prune, pruned, talked
+from support.copied_sessions import (
+    HERE,
+    WORLDS,
+    create_plain,
+    create_pruned,
+    prune,
+    read_all,
+    save_messages,
+)
 from support.faults import RAISED, WAYS, Fault, FaultyStateStore
 from support.observed_store import Watched
 
@@ -25,7 +33,7 @@ NOTHING = b""
 
 
 def flipped(at: float):
-    """One bit of a value is another one, somewhere in it."""
+    """Flip one bit in the middle of a value."""
 
     def damage(value: bytes) -> bytes:
         place = round(at * (len(value) - 1))
@@ -56,7 +64,7 @@ DAMAGES += [flipped(number / 20) for number in range(21)]
 
 
 async def copied(world):
-    """A session, and a copy of it."""
+    """Return a store with a session, and a copy of it."""
     source, target = Watched(), Watched()
     await world(source)
     await copy_sessions(source, target)
@@ -64,13 +72,13 @@ async def copied(world):
     return source, target
 
 
-# ------------------------------------------------------------------------------- what was lost
+# ---------------------------------------------------------------------------------- lost entries
 
 
 @pytest.mark.parametrize("repair", [False, True], ids=["plain", "repair"])
 @pytest.mark.parametrize("world", WORLDS)
 @async_test
-async def test_any_entry_that_was_lost_is_there_again(world, repair, often):
+async def test_any_lost_entry_is_restored(world, repair, often):
     source, target = await copied(world)
     content = target.content
     for key in content:
@@ -82,7 +90,7 @@ async def test_any_entry_that_was_lost_is_there_again(world, repair, often):
 
 @pytest.mark.parametrize("world", WORLDS)
 @async_test
-async def test_all_that_was_lost_together_is_there_again(world, often):
+async def test_entries_that_were_lost_together_are_restored(world, often):
     source, target = await copied(world)
     content = target.content
     for parts in (
@@ -98,13 +106,13 @@ async def test_all_that_was_lost_together_is_there_again(world, often):
         assert target.content == content, parts
 
 
-# ---------------------------------------------------------------------------- what was damaged
+# ------------------------------------------------------------------------------- damaged entries
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 @pytest.mark.parametrize("world", WORLDS)
 @async_test
-async def test_any_entry_that_was_damaged_is_whole_again(world, damage, often):
+async def test_any_damaged_entry_is_repaired(world, damage, often):
     source, target = await copied(world)
     content = target.content
     for key, value in content.items():
@@ -120,7 +128,7 @@ async def test_any_entry_that_was_damaged_is_whole_again(world, damage, often):
 
 @pytest.mark.parametrize("world", WORLDS)
 @async_test
-async def test_where_all_is_damaged_all_is_whole_again(world, often):
+async def test_a_completely_damaged_copy_is_repaired(world, often):
     source, target = await copied(world)
     content = target.content
     for key, value in content.items():
@@ -132,12 +140,12 @@ async def test_where_all_is_damaged_all_is_whole_again(world, often):
 
 
 @async_test
-async def test_new_events_come_with_it_and_what_is_whole_is_not_written(often):
-    source, target = await copied(pruned)
+async def test_new_events_are_copied_and_intact_entries_are_not_written(often):
+    source, target = await copied(create_pruned)
     first, *_, last = target.keys_with("/log/")
     for key in (first, last):
         await target.put(key, cut_short(target.content[key]))
-    await talked(source, "new")
+    await save_messages(source, "new")
     before = target.content
     target.forget()
     done = await copy_sessions(source, target, repair=True)
@@ -151,8 +159,8 @@ async def test_new_events_come_with_it_and_what_is_whole_is_not_written(often):
 
 
 @async_test
-async def test_without_being_told_damage_is_not_looked_for_and_what_is_met_is_named(often):
-    source, target = await copied(plain)
+async def test_without_repair_damage_is_only_reported(often):
+    source, target = await copied(create_plain)
     first, *_, last = target.keys_with("/log/")
     await target.put(first, NOTHING)
     target.forget()
@@ -166,7 +174,7 @@ async def test_without_being_told_damage_is_not_looked_for_and_what_is_met_is_na
 
 @pytest.mark.parametrize("world", WORLDS)
 @async_test
-async def test_mending_that_fails_at_any_write_can_be_begun_again(world, often):
+async def test_a_repair_that_fails_at_any_write_can_be_resumed(world, often):
     source, target = await copied(world)
     content = target.content
 
@@ -190,21 +198,21 @@ async def test_mending_that_fails_at_any_write_can_be_begun_again(world, often):
             disk = await harmed()
             await attempt(disk, Fault(number, kind, is_done))
             assert (await copy_sessions(source, disk, repair=True)).failed == {}
-            assert await everything(disk) == content, (number, kind)
+            assert await read_all(disk) == content, (number, kind)
 
 
-# ------------------------------------------------------------------------ what must not be touched
+# -------------------------------------------------------------------------- entries that are kept
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 @pytest.mark.parametrize("repair", [False, True], ids=["plain", "repair"])
 @async_test
-async def test_what_is_whole_is_not_replaced_by_what_is_damaged(repair, damage, often):
-    source, target = await copied(pruned)
+async def test_intact_entries_are_not_replaced_by_damaged_ones(repair, damage, often):
+    source, target = await copied(create_pruned)
     content = target.content
     for key, value in content.items():
         harmed = damage(value)
-        # A stub has nothing to tell its damage by, and says nothing that is not said elsewhere.
+        # A tombstone has no digest, so its damage is not detected.
         if harmed == value or b"pruned_at" in value:
             continue
         await source.put(key, harmed)
@@ -214,12 +222,12 @@ async def test_what_is_whole_is_not_replaced_by_what_is_damaged(repair, damage, 
 
 
 @async_test
-async def test_what_is_damaged_in_both_is_named_and_all_else_is_copied(often):
-    source, target = await copied(plain)
+async def test_entries_damaged_in_both_stores_are_named_and_others_are_copied(often):
+    source, target = await copied(create_plain)
     key = target.keys_with("/log/")[1]
     await source.put(key, cut_short(source.content[key]))
     await target.put(key, NOTHING)
-    await talked(source, "new")
+    await save_messages(source, "new")
     before = target.content
     done = await copy_sessions(source, target, repair=True)
     assert f"{key} is damaged in the target and not intact in the source" in done.failed[HERE]
@@ -227,10 +235,10 @@ async def test_what_is_damaged_in_both_is_named_and_all_else_is_copied(often):
 
 
 @async_test
-async def test_a_latest_snapshot_that_is_damaged_in_the_source_is_named(often):
-    source, target = await copied(plain)
+async def test_a_damaged_latest_snapshot_of_the_source_is_named(often):
+    source, target = await copied(create_plain)
     await source.put(HERE.latest_key, NOTHING)
-    await talked(source, "new")
+    await save_messages(source, "new")
     done = await copy_sessions(source, target)
     assert f"{HERE.latest_key} is damaged in the source" in done.failed[HERE]
     assert {**target.content, HERE.latest_key: NOTHING} == source.content
@@ -239,13 +247,11 @@ async def test_a_latest_snapshot_that_is_damaged_in_the_source_is_named(often):
 @pytest.mark.parametrize("texts", ["x", "xyz"])
 @pytest.mark.parametrize("is_source_longer", [False, True], ids=["ahead", "apart"])
 @async_test
-async def test_a_copy_that_went_on_by_itself_is_refused_and_left_as_it_is(
-    texts, is_source_longer, often
-):
-    source, target = await copied(plain)
+async def test_a_diverged_copy_is_not_changed(texts, is_source_longer, often):
+    source, target = await copied(create_plain)
     await said(await opened(target), *texts)
     if is_source_longer:
-        await talked(source, "of the source")
+        await save_messages(source, "of the source")
     content = target.content
     first, *_, last = target.keys_with("/log/")
     for key in (first, HERE.manifest_key, last):
@@ -258,8 +264,8 @@ async def test_a_copy_that_went_on_by_itself_is_refused_and_left_as_it_is(
 
 
 @async_test
-async def test_a_copy_that_was_pruned_beyond_the_source_is_refused_and_left_as_it_is():
-    source, target = await copied(plain)
+async def test_a_copy_pruned_beyond_the_source_is_not_changed():
+    source, target = await copied(create_plain)
     await prune(target)
     await target.put(target.keys_with("/log/")[-1], NOTHING)
     content = target.content
@@ -269,8 +275,8 @@ async def test_a_copy_that_was_pruned_beyond_the_source_is_refused_and_left_as_i
 
 
 @async_test
-async def test_the_copy_of_a_session_that_was_pruned_since_keeps_what_it_has(often):
-    source, target = await copied(plain)
+async def test_a_copy_keeps_events_that_were_pruned_in_the_source(often):
+    source, target = await copied(create_plain)
     await prune(source, RetentionPolicy(last=1))
     content = target.content
     gone = [key for key in content if source.content.get(key) != content[key]]
@@ -279,7 +285,7 @@ async def test_the_copy_of_a_session_that_was_pruned_since_keeps_what_it_has(oft
     assert {key: kept[key] for key in content if "/log/" in key} == {
         key: value for key, value in content.items() if "/log/" in key
     }
-    # What only the copy has cannot come from the source: it is named, and not made a stub.
+    # Events that only the copy has cannot be repaired: they are named, and kept.
     key = next(key for key in gone if "/log/" in key)
     await target.put(key, cut_short(content[key]))
     done = await copy_sessions(source, target, repair=True)
@@ -293,8 +299,8 @@ async def test_the_copy_of_a_session_that_was_pruned_since_keeps_what_it_has(oft
 
 
 @async_test
-async def test_a_stub_where_the_source_has_the_events_is_replaced(often):
-    source, target = await copied(plain)
+async def test_a_tombstone_is_replaced_if_the_source_has_the_events(often):
+    source, target = await copied(create_plain)
     key = target.keys_with("/log/")[1]
     segment = decode_segment(key, target.content[key])
     await target.put(key, encode_tombstone(segment, dt.datetime.now(dt.UTC)))
@@ -303,8 +309,8 @@ async def test_a_stub_where_the_source_has_the_events_is_replaced(often):
 
 
 @async_test
-async def test_a_copy_that_is_being_deleted_is_copied_anew():
-    source, target = await copied(plain)
+async def test_a_copy_that_is_being_deleted_is_copied_again():
+    source, target = await copied(create_plain)
     await target.put("sessions/ses/deleted.json", b"{}")
     await target.put(HERE.manifest_key, NOTHING)
     assert (await copy_sessions(source, target, repair=True)).failed == {}
@@ -315,27 +321,27 @@ async def test_a_copy_that_is_being_deleted_is_copied_anew():
 
 
 @async_test
-async def test_what_cannot_be_decrypted_any_more_is_written_anew(often):
+async def test_entries_that_cannot_be_decrypted_are_replaced(often):
     source, disk = MemoryStateStore(), MemoryStateStore()
-    await pruned(source)
+    await create_pruned(source)
     target = EncryptedStateStore(disk, EncryptionKeys({"one": os.urandom(32)}))
     await copy_sessions(source, target)
-    content = await everything(target)
+    content = await read_all(target)
     for key in content:
         entry = await disk.get(key)
         await disk.put(key, flipped(0.5)(entry.value))
         assert (await copy_sessions(source, target, repair=True)).failed == {}, key
-        assert await everything(target) == content, key
+        assert await read_all(target) == content, key
         await disk.put(key, entry.value)
 
 
 @async_test
-async def test_a_copy_that_is_opened_with_another_key_is_left_as_it_is(often):
+async def test_a_copy_opened_with_another_key_is_not_changed(often):
     source, disk = MemoryStateStore(), MemoryStateStore()
-    await pruned(source)
+    await create_pruned(source)
     await copy_sessions(source, EncryptedStateStore(disk, EncryptionKeys({"a": os.urandom(32)})))
-    content = await everything(disk)
+    content = await read_all(disk)
     wrong = EncryptedStateStore(disk, EncryptionKeys({"a": os.urandom(32)}))
     done = await copy_sessions(source, wrong, repair=True)
     assert "open the target with the key that it was written with" in done.failed[HERE]
-    assert await everything(disk) == content
+    assert await read_all(disk) == content

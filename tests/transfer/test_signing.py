@@ -1,4 +1,4 @@
-"""Signed documents on their way out of a store and into another."""
+"""Documents are signed on export and verified on import."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.documents.signing import SignatureError, sign_document, verify_sig
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
 from support.observed_store import Watched
-from support.signing_keys import KEY, OTHER, TRUSTED, refuses
+from support.signing_keys import KEY, OTHER, TRUSTED, check_rejected
 
 
 def manager(store=None, **options):
@@ -26,7 +26,7 @@ async def exported(store, **options):
 
 
 @async_test
-async def test_an_export_is_signed_and_its_import_says_by_whom(tmp_path):
+async def test_the_signers_of_an_export_are_in_the_import_result(tmp_path):
     document = await exported(MemoryStateStore(), sign=KEY)
     here = manager()
     here.to_file(document, tmp_path / "signed.json.gz")
@@ -38,7 +38,7 @@ async def test_an_export_is_signed_and_its_import_says_by_whom(tmp_path):
     session = await Session.open(here.state_store, agent_id="other", session_id="new")
     assert session.events[-1].data["signed_by"] == [KEY.key_id]
     assert session.events[-1].data["agent_id"] == "bot"
-    # Without having been checked when it was read, it is checked as it would be written.
+    # A document that was not verified when it was read is verified as it would be written.
     again = await here.import_session(document, trusted=TRUSTED)
     assert again.signed_by == (KEY.key_id,)
     unchecked = await here.import_session(document, session_id="third")
@@ -46,7 +46,7 @@ async def test_an_export_is_signed_and_its_import_says_by_whom(tmp_path):
 
 
 @async_test
-async def test_what_is_not_signed_as_required_writes_nothing():
+async def test_a_document_without_a_required_signature_is_not_imported():
     store = Watched()
     here = manager(store)
     document = await exported(MemoryStateStore(), sign=KEY)
@@ -63,7 +63,7 @@ async def test_what_is_not_signed_as_required_writes_nothing():
 
 
 @async_test
-async def test_redaction_comes_before_the_signature_and_takes_an_older_one_off():
+async def test_redaction_precedes_signing_and_removes_older_signatures():
     store = MemoryStateStore()
     redactor = Redactor(patterns=False, paths=["values.plan"])
     document = await exported(store, redact=redactor.redact, sign=KEY)
@@ -71,12 +71,12 @@ async def test_redaction_comes_before_the_signature_and_takes_an_older_one_off()
     assert verify_signature(document, TRUSTED)
     signed = await exported(store, sign=KEY)
     redacted = redactor.redact(signed)
-    refuses(redacted, "is not signed")
+    check_rejected(redacted, "is not signed")
     assert verify_signature(sign_document(redacted, KEY), TRUSTED)
 
 
 @async_test
-async def test_values_are_migrated_after_the_signature_was_checked():
+async def test_values_are_migrated_after_the_signature_is_verified():
     document = await exported(MemoryStateStore(), sign=KEY)
     steps = {1: lambda values: {"goal": values["plan"]}}
     here = manager(migrations=ValueMigrations(version=2, steps=steps))

@@ -18,7 +18,7 @@ from holdfast.testing import Fault, FaultyStateStore
 from holdfast.transfer.compare import compare_stores
 from holdfast.transfer.copy import copy_sessions
 from support.async_tests import async_test
-from support.copied_sessions import HERE, talked
+from support.copied_sessions import HERE, save_messages
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 
@@ -79,7 +79,7 @@ async def test_duplicates_are_reported_even_if_their_events_were_pruned():
 async def test_a_store_that_cannot_be_read_is_not_damaged(monkeypatch):
     monkeypatch.setattr(timeline, "MAX_SEGMENTS", 2)
     disk = MemoryStateStore()
-    await talked(disk)
+    await save_messages(disk)
     store = FaultyStateStore(disk)
     archive = SnapshotArchive(store)
     store.plan()
@@ -98,7 +98,7 @@ async def test_a_session_created_during_a_copy_is_not_mixed_with_it():
         await session.commit()
 
     source, counted = MemoryStateStore(), FaultyStateStore(MemoryStateStore())
-    await talked(source)
+    await save_messages(source)
     await copy_sessions(source, counted)
     outcomes = set()
     for at in range(1, counted.reads + 1):

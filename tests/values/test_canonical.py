@@ -1,4 +1,4 @@
-"""Canonical bytes are computed in short cuts; they equal those of the plain way."""
+"""Canonical bytes are computed by shortcuts that equal the plain computation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_value_without_canonical_bytes_is_an_error_that_names_its_path():
     with pytest.raises(UnsupportedValueError, match="lone surrogate") as refused:
         encode_canonical({"a": ["fine", "\ud800"]})
     assert refused.value.path == "$.a[1]"
-    with pytest.raises(UnsupportedValueError, match="nested deeper"):
+    with pytest.raises(UnsupportedValueError, match="nested more than"):
         encode_canonical(deep(100_000))
 
 

@@ -55,9 +55,9 @@ def server(state_store):
     """A server without tokens."""
     needs("uvicorn", "fastapi")
     from holdfast.server import create_app
-    from support.http_server import served
+    from support.http_server import serve_app
 
-    with served(lambda: create_app(state_store)) as running:
+    with serve_app(lambda: create_app(state_store)) as running:
         yield running
 
 
@@ -66,10 +66,10 @@ def server_with_many_agents():
     """A server with more agents and sessions than fit on one page."""
     needs("uvicorn", "fastapi")
     from holdfast.server import create_app
-    from support.http_server import served
+    from support.http_server import serve_app
 
     state_store = store_with(agents_and_sessions_on_two_pages)
-    with served(lambda: create_app(state_store)) as running:
+    with serve_app(lambda: create_app(state_store)) as running:
         yield running
 
 

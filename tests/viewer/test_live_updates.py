@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import BlockingSession, SnapshotArchive
 from holdfast.sessions.portal import get_portal
-from support.http_server import served
+from support.http_server import serve_app
 from viewer.sample_sessions import AGENT, SESSION, report_session, store_with
 from viewer.viewer_page import expect
 
@@ -87,7 +87,7 @@ def test_viewer_reports_an_unreachable_server_and_reconnects(open_viewer, browse
     from holdfast.server import create_app
 
     state_store = store_with(report_session)
-    with served(lambda: create_app(state_store)) as server:
+    with serve_app(lambda: create_app(state_store)) as server:
         viewer = open_viewer(server).open(AGENT, SESSION)
         viewer.allow("ERR_CONNECTION_REFUSED")
         page = viewer.page

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.http_server import served
+from support.http_server import serve_app
 from viewer.sample_sessions import AGENT, SESSION, report_session, store_with
 from viewer.viewer_page import expect
 
@@ -50,7 +50,7 @@ def test_viewer_works_below_a_path_prefix(open_viewer, browser, state_store):
     def mounted_app():
         return Starlette(routes=[Mount("/holdfast", create_app(state_store))])
 
-    with served(mounted_app) as server:
+    with serve_app(mounted_app) as server:
         viewer = open_viewer(server)
         viewer.url += "holdfast/"
         page = viewer.open(AGENT, SESSION, at=3).page
@@ -67,7 +67,7 @@ def test_screenshots_of_the_documentation_are_taken(open_viewer, browser):
     from holdfast.server import create_app
 
     state_store = store_with(lambda store: report_session(store, pause=0.4))
-    with served(lambda: create_app(state_store)) as server:
+    with serve_app(lambda: create_app(state_store)) as server:
         viewer = open_viewer(server)
         page = viewer.page
         page.emulate_media(color_scheme="light")

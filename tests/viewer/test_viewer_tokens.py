@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from support.http_server import served
+from support.http_server import serve_app
 from viewer.sample_sessions import AGENT, FORK, SESSION
 from viewer.viewer_page import expect
 
@@ -23,7 +23,7 @@ def guarded_server(browser, state_store):
         Token(WRITE, scope="write"),
         Token(NAMED, scope="read", agents=frozenset([AGENT])),
     ]
-    with served(lambda: create_app(state_store, tokens=tokens)) as server:
+    with serve_app(lambda: create_app(state_store, tokens=tokens)) as server:
         yield server
 
 

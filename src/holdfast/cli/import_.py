@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -27,7 +27,7 @@ from holdfast.cli.keys import (
     report_signature_errors,
 )
 from holdfast.cli.references import require_file
-from holdfast.documents.signing import PublicKey, SignatureError, record_signers, verify_signature
+from holdfast.documents.errors import SignatureError
 from holdfast.errors import InvalidDocumentError
 from holdfast.importers import holdfast_document
 from holdfast.importers.registry import HOLDFAST, ReadResult, read_source
@@ -82,9 +82,14 @@ async def import_(
     keys = load_required_keys(trust, required=require_signature)
     # All documents are validated before the store is opened.
     with open_source(
-        file, thread=thread, agent_id=agent, session_id=session, allow_modified=allow_modified
+        file,
+        thread=thread,
+        agent_id=agent,
+        session_id=session,
+        allow_modified=allow_modified,
+        trusted=keys,
     ) as source:
-        found = read_source(source, as_) if keys is None else read_signed(source, as_, keys)
+        found = read_source(source, as_) if keys is None else read_signed(source, as_)
     results = []
     async with open_state_store(store) as state_store:
         manager = SnapshotManager(state_store)
@@ -104,24 +109,22 @@ async def import_(
         print_json([asdict(each) for each in results] if found.is_list else asdict(results[0]))
 
 
-def read_signed(source: Source, as_: str | None, keys: list[PublicKey]) -> ReadResult:
-    """Read a document that one of these keys signed."""
-    # The signature is checked before any reader sees the source.
+def read_signed(source: Source, as_: str | None) -> ReadResult:
+    """Read a document that must be signed, so only Holdfast's own reader may see it."""
     with report_signature_errors(source.name):
         if as_ not in (None, HOLDFAST):
             raise SignatureError(f"format {as_} has no signature: {NO_SIGNATURE}")
         try:
-            tree = source.json
+            return read_source(source, HOLDFAST)
+        except SignatureError:
+            raise
         except InvalidDocumentError as error:
+            if holdfast_document.recognises(source):
+                raise
             fail(
-                f"{error}. {NO_SIGNATURE}",
+                f"{error}; {NO_SIGNATURE}",
                 "create a signed document with holdfast state export --sign",
             )
-        signers = verify_signature(tree, keys)
-        if not holdfast_document.recognises(source):
-            raise SignatureError(f"not a Holdfast document: {NO_SIGNATURE}")
-        found = read_source(source, HOLDFAST)
-        return replace(found, documents=[record_signers(each, signers) for each in found.documents])
 
 
 def print_import_result(result: ImportResult, store: str | None, kept: int = 0) -> None:

@@ -136,7 +136,8 @@ async def list_(
     if format is Format.json:
         print_json({"items": listing.items, "next_token": listing.next_token})
         return
-    print_table(listing.columns, listing.rows, "no matches" if wanted else "no sessions")
+    nothing = "no sessions" if session is None else "no snapshots"
+    print_table(listing.columns, listing.rows, "no matches" if wanted else nothing)
     for problem in listing.problems:
         print_line(("unreadable:", "red"), f" {problem}", to=err)
     if listing.next_token is not None:
@@ -181,17 +182,7 @@ async def list_sessions(
 
 def session_to_json(each: SessionSummary) -> dict[str, Any]:
     """Return a session as JSON data."""
-    found: dict[str, Any] = {
-        **location_fields(each.location),
-        "status": each.status,
-        "started_at": format_time(each.started_at),
-        "active_at": format_time(each.active_at),
-        "messages": each.message_count,
-        "events": each.event_count,
-        "size_bytes": each.size_bytes,
-        "unfinished_calls": len(each.unfinished),
-        "tags": each.tags,
-    }
+    found = {**each.to_json(), "messages": each.message_count, "events": each.event_count}
     return found if each.problem is None else {**found, "problem": each.problem}
 
 
@@ -252,15 +243,10 @@ async def list_snapshots(
 def snapshot_to_json(info: SnapshotInfo, location: SnapshotLocation) -> dict[str, Any]:
     """Return a snapshot as JSON data."""
     return {
+        **info.to_json(),
         **location_fields(location),
-        "snapshot_id": info.snapshot_id,
-        "created_at": format_time(info.created_at),
-        "status": info.status,
         "messages": info.message_count,
         "events": info.event_log_count,
-        "size_bytes": info.size_bytes,
-        "unfinished": info.unfinished,
-        "tags": info.tags,
     }
 
 

@@ -122,7 +122,7 @@ async def find_sessions(
         raise NotFoundError(f"no agent {agent_id!r}{suggest_nearest(agent_id, known)}")
     owner = "" if agent_id is None else f" of agent {agent_id}"
     name = str(session_id)
-    known = await catalog.session_ids(limit=MAX_NAMES)
+    known = [each for each in await catalog.session_ids(limit=MAX_NAMES) if each != name]
     raise NotFoundError(f"no session {name!r}{owner}{suggest_nearest(name, known)}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.documents.document import Document
+from holdfast.documents.files import decode_document
 from holdfast.importers.source import Source
 
 NAME = "holdfast"
@@ -18,10 +19,13 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source) -> Document:
-    """Return the document, with its digest and hash chain verified.
+    """Return the document, with its signature, digest and hash chain verified.
 
     Raises:
         InvalidDocumentError: It is not a valid document, or was modified.
+        SignatureError: No trusted key signed it.
 
     """
-    return Document.from_dict(source.json, allow_modified=source.allow_modified)
+    return decode_document(
+        source.json, allow_modified=source.allow_modified, trusted=source.trusted
+    )

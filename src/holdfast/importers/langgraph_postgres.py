@@ -60,9 +60,8 @@ def read(source: Source) -> Document | list[Document]:
 
     Raises:
         InvalidDocumentError: The database has no tables of PostgresSaver, or is damaged.
-        MissingExtraError: The extra ``postgresql`` is not installed.
+        MissingExtraError: The extra ``langgraph`` or ``postgresql`` is not installed.
         NotFoundError: It has no such thread.
-        RequirementError: The extra ``langgraph`` is not installed.
         StateStoreError: The server cannot be reached, or refuses the query.
 
     """
@@ -78,10 +77,8 @@ def read(source: Source) -> Document | list[Document]:
             connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             connection.read_only = True
             validate_tables(source.name, connection)
-            # An extra; the adapter goes first, as its error says what to install.
-            import holdfast.adapters.langgraph  # noqa: F401, PLC0415
-            from holdfast.importers.langgraph_thread import read_threads  # noqa: PLC0415
-
+            with require_extra("langgraph"):
+                from holdfast.importers.langgraph_thread import read_threads  # noqa: PLC0415
             return read_threads(source, lambda decoder: PostgresDatabase(connection, decoder), NAME)
     except psycopg.Error as error:
         problem = " ".join((error.diag.message_primary or str(error)).split())

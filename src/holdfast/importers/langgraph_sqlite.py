@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from holdfast.documents.document import Document
 from holdfast.errors import InvalidDocumentError
+from holdfast.extras import require_extra
 from holdfast.importers.langgraph_database import (
     CheckpointRow,
     Database,
@@ -65,8 +66,8 @@ def read(source: Source) -> Document | list[Document]:
 
     Raises:
         InvalidDocumentError: The file is not a database of SqliteSaver, or is damaged.
+        MissingExtraError: The extra ``langgraph`` is not installed.
         NotFoundError: It has no such thread.
-        RequirementError: The extra ``langgraph`` is not installed.
 
     """
     if not source.start.startswith(MAGIC):
@@ -77,10 +78,8 @@ def read(source: Source) -> Document | list[Document]:
                 f"{source.name} is a SQLite database without the tables of LangGraph's SqliteSaver "
                 "(checkpoints, writes)"
             )
-        # An extra; the adapter goes first, as its error says what to install.
-        import holdfast.adapters.langgraph  # noqa: F401, PLC0415
-        from holdfast.importers.langgraph_thread import read_threads  # noqa: PLC0415
-
+        with require_extra("langgraph"):
+            from holdfast.importers.langgraph_thread import read_threads  # noqa: PLC0415
         connection.execute("BEGIN")  # read everything from one state of the database
         return read_threads(
             source, lambda decoder: SqliteDatabase(source.name, connection, decoder), NAME

@@ -105,6 +105,7 @@ def read(
 
     Raises:
         InvalidDocumentError: The source cannot be read, or has an unknown format.
+        MissingExtraError: The format needs an extra that is not installed.
         NotFoundError: The database has no such thread.
         StateStoreError: The database server cannot be reached.
 

@@ -10,7 +10,7 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,6 +24,7 @@ from holdfast.documents.json_file import (
     read_text,
 )
 from holdfast.documents.limits import DEFAULT_LIMITS, DocumentLimits
+from holdfast.documents.signing_keys import PublicKey
 from holdfast.errors import HoldfastError, InvalidDocumentError
 from holdfast.snapshots.keys import MAX_ID_LENGTH
 from holdfast.stores.urls import StoreURL
@@ -54,6 +55,8 @@ class Source:
     allow_modified: bool = False
     """Whether to accept a Holdfast document that was edited."""
     limits: DocumentLimits = DEFAULT_LIMITS
+    trusted: Sequence[PublicKey] | None = None
+    """The keys one of which must have signed a Holdfast document; None requires no signature."""
     file: IO[bytes] | None = field(default=None, repr=False)
 
     @cached_property
@@ -136,6 +139,7 @@ def open_source(
     session_id: str | None = None,
     allow_modified: bool = False,
     limits: DocumentLimits = DEFAULT_LIMITS,
+    trusted: Sequence[PublicKey] | None = None,
 ) -> Iterator[Source]:
     """Open a file or a database URL for the block.
 
@@ -149,6 +153,7 @@ def open_source(
         "session_id": session_id,
         "allow_modified": allow_modified,
         "limits": limits,
+        "trusted": trusted,
     }
     if URL_PATTERN.match(name):
         yield Source(str(StoreURL(name)), url=name, **options)
@@ -161,9 +166,9 @@ def open_source(
                 pipe, file = file, stack.enter_context(tempfile.TemporaryFile())
                 shutil.copyfileobj(BoundedStream(pipe, limits.max_bytes), file)
         except FileNotFoundError:
-            raise InvalidDocumentError(f"file not found: {name}") from None
+            raise InvalidDocumentError(f"no such file: {name}") from None
         except IsADirectoryError:
-            raise InvalidDocumentError(f"{name} is a folder, not a document") from None
+            raise InvalidDocumentError(f"{name} is a directory, not a document") from None
         except OSError as error:
             raise unreadable_error(name, error) from error
         try:

@@ -50,7 +50,7 @@ class KnownTexts:
         self._regex: re.Pattern[str] | None = None
 
     def add(self, text: str, kind: str, *, distinct: bool) -> None:
-        """Add a text. One that is not distinct matches only whole words; common words are ignored."""
+        """Add a text. Unless distinct, it matches only whole words, and not if it is common."""
         plain = text.strip()
         if len(plain) < SHORTEST or (plain, distinct) in self._added:
             return

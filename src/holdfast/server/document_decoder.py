@@ -34,7 +34,6 @@ from holdfast.errors import (
     UnregisteredTypeError,
     UnsupportedValueError,
 )
-from holdfast.extras import MissingExtraError
 from holdfast.server import decode_worker
 from holdfast.server.decode_worker import LENGTH
 from holdfast.server.limits import Limits
@@ -64,7 +63,6 @@ ERRORS: dict[str, type[HoldfastError]] = {
     for kind in (
         DocumentTooLargeError,
         InvalidDocumentError,
-        MissingExtraError,
         ModifiedDocumentError,
         SignatureError,
         StateStoreError,

@@ -186,15 +186,9 @@ def session_entry_to_json(entry: SessionEntry) -> dict[str, Any]:
 def session_summary_to_json(each: SessionSummary) -> dict[str, Any]:
     """Return a session summary as JSON data."""
     return {
-        **location_fields(each.location),
-        "started_at": format_time(each.started_at),
-        "active_at": format_time(each.active_at),
-        "status": each.status,
+        **each.to_json(),
         "message_count": each.message_count,
-        "size_bytes": each.size_bytes,
         "last_event": each.event_count,
-        "unfinished_calls": len(each.unfinished),
-        "tags": each.tags,
         "problem": each.problem,
     }
 

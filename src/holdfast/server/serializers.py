@@ -28,19 +28,11 @@ MAX_COUNTED = 1000
 def snapshot_to_json(info: SnapshotInfo) -> dict[str, Any]:
     """Return the metadata of a snapshot."""
     return {
-        "snapshot_id": info.snapshot_id,
+        **info.to_json(),
         "parent_id": info.parent_id,
-        "agent_id": info.agent_id,
-        "session_id": info.session_id,
-        "scope": info.scope,
-        "created_at": format_time(info.created_at),
-        "tags": info.tags,
-        "status": info.status,
         "message_count": info.message_count,
-        "size_bytes": info.size_bytes,
         "seq": info.seq,
         "hash": info.hash,
-        "unfinished": info.unfinished,
         "source_environment": info.source_environment,
     }
 

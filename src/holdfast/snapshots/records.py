@@ -94,6 +94,20 @@ class SnapshotInfo:
         """How many events the log had."""
         return self.seq
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields that the command line and the REST API have in common."""
+        return {
+            "agent_id": self.agent_id,
+            "session_id": self.session_id,
+            "scope": self.scope,
+            "snapshot_id": self.snapshot_id,
+            "created_at": format_time(self.created_at),
+            "status": self.status,
+            "size_bytes": self.size_bytes,
+            "unfinished": self.unfinished,
+            "tags": self.tags,
+        }
+
     def encode(self, location: SnapshotLocation) -> bytes:
         """Return the bytes to store; ids equal to those of the location are left out."""
         content: dict[str, Any] = {

@@ -121,10 +121,6 @@ class Store:
             return default
         return decode(data)
 
-    def get_encoded(self, namespace: Text, key: Text) -> bytes | None:
-        """Return the encoded value of an entry, or None; equal bytes are equal values."""
-        return self._find(validate_name(namespace, "namespace"), validate_name(key, "key"))
-
     def delete(self, namespace: Text, key: Text) -> bool:
         """Delete an entry, and return whether it existed."""
         space = validate_name(namespace, "namespace")
@@ -379,6 +375,11 @@ class Store:
     def _recount_if_stale(self) -> None:
         if self._live.counts_stale and not self._writing:
             self._live.recount()
+
+
+def get_encoded(store: Store, namespace: str, key: str) -> bytes | None:
+    """Return the encoded value of an entry, or None; equal bytes are equal values."""
+    return store._find(namespace, key)
 
 
 def has_value(store: Store, namespace: str, key: str, data: bytes) -> bool:

@@ -100,7 +100,7 @@ def register_type(
     previous = registered_types.get(kind)
     if previous is not None and previous[0] != name:
         raise ValueError(
-            f"{kind.__qualname__} is already registered as {previous[0]!r}; keep that name, because "
+            f"{kind.__qualname__} is already registered as {previous[0]!r}; keep that name: "
             "stored data contains it"
         )
     registered_types[kind] = (name, encode)

@@ -15,7 +15,7 @@ from holdfast import Catalog, Session, SnapshotManager, open_state_store
 from holdfast.adapters.langgraph import HoldfastSaver
 from support.async_tests import run_async
 from support.backends import BACKENDS, opener
-from support.rest_api import client
+from support.rest_api import connect
 
 URL = "sqlite:///state.db"
 
@@ -152,7 +152,7 @@ def test_an_exported_thread_can_be_redacted(run, store):  # noqa: F811
 
 def test_the_server_shows_a_thread(store):
     async def asked():
-        async with open_state_store(store) as state_store, client(state_store) as api:
+        async with open_state_store(store) as state_store, connect(state_store) as api:
             found = await api.get("/agents/langgraph/sessions/talk/state")
             listed = await api.get("/agents/langgraph/sessions/talk/snapshots")
             return found, listed

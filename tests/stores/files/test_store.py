@@ -16,8 +16,12 @@ from support.async_tests import run_async
 
 
 class TestFiles(StateStoreSuite):
+    many = 250
+
     @pytest.fixture
-    def new_store(self, tmp_path):
+    def new_store(self, tmp_path, monkeypatch):
+        # So that a listing has several pages without thousands of files.
+        monkeypatch.setattr("holdfast.stores.backend.PAGE_SIZE", 100)
         return lambda: FileStateStore(tmp_path / "folder" / "agents")
 
 

@@ -19,6 +19,7 @@ from support.async_tests import async_test
 class TestNats(StateStoreSuite):
     increments = 6
     examples = 6
+    many = 300  # the store lists without pages
 
     @pytest.fixture
     def new_store(self, nats_server, bucket):

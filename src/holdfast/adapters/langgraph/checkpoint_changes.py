@@ -33,7 +33,7 @@ from holdfast.adapters.langgraph.writes import Write
 from holdfast.snapshots.session_state import SESSION, STATUS, message_key
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
-from holdfast.state.store import Store
+from holdfast.state.store import Store, get_encoded
 from holdfast.values.binary_encoding import encode
 
 MIN_LIST_ITEMS = 16
@@ -174,7 +174,7 @@ class CheckpointChanges:
 
     def _set_if_changed(self, space: str, key: str, data: Any) -> None:
         # Compare the bytes, because 1 == True.
-        if self._store.get_encoded(space, key) != encode(data):
+        if get_encoded(self._store, space, key) != encode(data):
             self.set_entry(space, key, data)
 
     def _set_items(self, name: str, items: list[Any]) -> None:

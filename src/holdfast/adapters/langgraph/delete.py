@@ -125,7 +125,7 @@ class PruneBefore(RetentionPolicy):
     seq: int
     unwanted: frozenset[str]
 
-    def kept(self, snapshots: Iterable[SnapshotInfo], now: dt.datetime) -> list[SnapshotInfo]:  # noqa: ARG002
+    def select(self, snapshots: Iterable[SnapshotInfo], now: dt.datetime) -> list[SnapshotInfo]:  # noqa: ARG002
         """Return the snapshots to keep, oldest first."""
         found = sorted(snapshots, key=age_order)
         return [

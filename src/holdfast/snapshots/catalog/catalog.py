@@ -47,7 +47,7 @@ class Catalog(SessionIndex):
         listing = self.state_store.list(
             agent_index_prefix(agent_id), start_after=first.key, limit=MAX_CANDIDATES
         )
-        others = await self.read_index_entries([key async for key in listing if key < oldest])
+        others = await self._read_index_entries([key async for key in listing if key < oldest])
         candidates = [first, *(each for each in others if scope in (None, each.scope))]
         if len(candidates) == 1:
             return first

@@ -106,7 +106,7 @@ class SessionIndex:
         while True:
             listing = self.state_store.list(prefix, start_after=start, limit=most)
             keys = [key async for key in listing]
-            for entry in await self.read_index_entries(keys):
+            for entry in await self._read_index_entries(keys):
                 if len(found) == limit:
                     return SessionPage(found, found[-1].key[len(prefix) :])
                 found.append(entry)
@@ -114,7 +114,7 @@ class SessionIndex:
                 return SessionPage(found)
             start = keys[-1]
 
-    async def read_index_entries(self, keys: Sequence[str]) -> list[SessionEntry]:
+    async def _read_index_entries(self, keys: Sequence[str]) -> list[SessionEntry]:
         """Return the sessions of index keys.
 
         A crash can leave a stale key: only the one that the manifest names counts.

@@ -13,7 +13,7 @@ import heapq
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.errors import (
     IntegrityError,
@@ -21,14 +21,19 @@ from holdfast.errors import (
     NotFoundError,
     UnsupportedValueError,
 )
-from holdfast.log.event import Event
+from holdfast.log.event import Event, format_time
 from holdfast.log.timeline import LoadedState, Timeline
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog.index import SessionEntry, SessionIndex, find_last_activity
 from holdfast.snapshots.catalog.listing import CONCURRENCY, ListPosition, list_entries
 from holdfast.snapshots.filters import ListingFilter
 from holdfast.snapshots.incarnation import ACTIVITY_RESOLUTION
-from holdfast.snapshots.keys import SnapshotLocation, to_countdown, validate_limit
+from holdfast.snapshots.keys import (
+    SnapshotLocation,
+    location_fields,
+    to_countdown,
+    validate_limit,
+)
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.session_state import MESSAGES, SessionState
 from holdfast.snapshots.tool_calls import ToolCallIndex, UnfinishedCall
@@ -66,6 +71,18 @@ class SessionSummary:
     def location(self) -> SnapshotLocation:
         """The location of the session."""
         return SnapshotLocation(self.session_id, self.scope, self.agent_id)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields that the command line and the REST API have in common."""
+        return {
+            **location_fields(self.location),
+            "status": self.status,
+            "started_at": format_time(self.started_at),
+            "active_at": format_time(self.active_at),
+            "size_bytes": self.size_bytes,
+            "unfinished_calls": len(self.unfinished),
+            "tags": self.tags,
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Every route is on its page, and every one says what it is in the OpenAPI description."""
+"""Every route is on the docs page and described in the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def operations():
     ("path", "method", "operation"),
     [pytest.param(*each, id=each[2]["operationId"]) for each in operations()],
 )
-def test_a_route_is_documented(path, method, operation):
+def test_route_is_documented(path, method, operation):
     short = path.replace(f"{SESSION}/", "…/")
     assert f"`{method} {path}`" in PAGE or f"`{method} {short}`" in PAGE
     assert operation["description"]
@@ -35,7 +35,7 @@ def test_a_route_is_documented(path, method, operation):
         assert "application/problem+json" in operation["responses"][name]["content"]
 
 
-def test_the_page_names_no_route_that_is_not_there():
+def test_documented_routes_exist():
     known = {(method, path) for path, method, _ in operations()}
     for method, path in re.findall(r"`(GET|POST|DELETE) ([^`]+)`", PAGE):
         assert (method, path.replace("…", SESSION)) in known, f"{method} {path}"

@@ -1,24 +1,24 @@
-"""What is wrong in a request is told as a problem document, in the library's words."""
+"""Invalid paths, queries, headers and bodies."""
 
 from __future__ import annotations
 
 import pytest
 
 from support.async_tests import async_test
-from support.rest_api import S, good, problem, raw
+from support.rest_api import SES_1, expect_ok, expect_problem, send_raw
 
 JSON = {"Content-Type": "application/json"}
 GETS = [
     "/agents",
     "/agents/research-bot/sessions",
-    S,
-    f"{S}/events",
-    f"{S}/events/1",
-    f"{S}/state",
-    f"{S}/diff?from=0",
-    f"{S}/growth",
-    f"{S}/snapshots",
-    f"{S}/document",
+    SES_1,
+    f"{SES_1}/events",
+    f"{SES_1}/events/1",
+    f"{SES_1}/state",
+    f"{SES_1}/diff?from=0",
+    f"{SES_1}/growth",
+    f"{SES_1}/snapshots",
+    f"{SES_1}/document",
     "/agents/ses_1/snapshot",
     "/health/live",
     "/metrics",
@@ -29,9 +29,9 @@ GETS = [
 
 
 @pytest.fixture
-def api(looking):
-    """Asks the app, which changes nothing."""
-    return looking()
+def api(connect_readonly):
+    """A client of an app whose store must not change."""
+    return connect_readonly()
 
 
 # ------------------------------------------------------------------------------------------ paths
@@ -46,7 +46,7 @@ def api(looking):
         "/agents/research-bot",
         "/agents/research-bot/sessions/",
         "/agents/research-bot/sessions/ses_1/",
-        f"{S}/nothing",
+        f"{SES_1}/nothing",
         "/viewer/",
         "/viewer/nothing.js",
         "/viewer/..%2Fapp.py",
@@ -64,8 +64,8 @@ def api(looking):
     ],
 )
 @async_test
-async def test_a_path_that_leads_nowhere_is_said_to(api, path):
-    status, content = await raw(api, "GET", path.encode())
+async def test_unknown_path_gets_404(api, path):
+    status, content = await send_raw(api, "GET", path.encode())
     assert status == 404
     assert b"<script>" not in content
 
@@ -97,7 +97,7 @@ async def test_a_path_that_leads_nowhere_is_said_to(api, path):
     ],
 )
 @async_test
-async def test_a_hostile_id_in_a_path_is_an_id_that_is_not_there(api, encoded, status):
+async def test_hostile_id_in_a_path_is_not_found(api, encoded, status):
     for path in (f"/agents/{encoded}/sessions/ses_1", f"/agents/research-bot/sessions/{encoded}"):
         for method, end in (
             ("GET", ""),
@@ -109,19 +109,19 @@ async def test_a_hostile_id_in_a_path_is_an_id_that_is_not_there(api, encoded, s
         ):
             if "/" in encoded:
                 encoded = encoded.replace("/", "%2F")
-            found, content = await raw(api, method, f"{path}{end}".encode())
+            found, content = await send_raw(api, method, f"{path}{end}".encode())
             assert found in (404, 405, status), (path, content)
             assert b"Traceback" not in content
-    found, _ = await raw(api, "GET", f"/agents/{encoded}/sessions".encode())
+    found, _ = await send_raw(api, "GET", f"/agents/{encoded}/sessions".encode())
     assert found == status
-    found, _ = await raw(api, "GET", f"/agents/{encoded}/snapshot".encode())
+    found, _ = await send_raw(api, "GET", f"/agents/{encoded}/snapshot".encode())
     assert found == status
 
 
 @pytest.mark.parametrize("path", [b"/agents/\xff/sessions", b"/\xff", b"/agents/a b", b"", b"*"])
 @async_test
-async def test_bytes_in_a_path_that_no_browser_sends_are_refused(api, path):
-    status, _ = await raw(api, "GET", path)
+async def test_non_ascii_path_is_not_an_error_of_the_server(api, path):
+    status, _ = await send_raw(api, "GET", path)
     assert status in (404, 422)
 
 
@@ -130,10 +130,10 @@ async def test_bytes_in_a_path_that_no_browser_sends_are_refused(api, path):
     [
         ("PUT", "/agents"),
         ("DELETE", "/agents"),
-        ("PATCH", S),
-        ("POST", f"{S}/state"),
-        ("GET", f"{S}/restore"),
-        ("GET", f"{S}/fork"),
+        ("PATCH", SES_1),
+        ("POST", f"{SES_1}/state"),
+        ("GET", f"{SES_1}/restore"),
+        ("GET", f"{SES_1}/fork"),
         ("GET", "/agents/snapshot/restore"),
         ("POST", "/"),
         ("TRACE", "/agents"),
@@ -142,10 +142,10 @@ async def test_bytes_in_a_path_that_no_browser_sends_are_refused(api, path):
     ],
 )
 @async_test
-async def test_another_method_than_a_route_has_is_refused(api, method, path):
-    answered = await api.request(method, path)
-    problem(answered, 405, method, kind="method-not-allowed")
-    assert answered.headers["allow"]
+async def test_unsupported_method_gets_405(api, method, path):
+    response = await api.request(method, path)
+    expect_problem(response, 405, method, kind="method-not-allowed")
+    assert response.headers["allow"]
 
 
 # ---------------------------------------------------------------------------------------- queries
@@ -166,11 +166,13 @@ async def test_another_method_than_a_route_has_is_refused(api, method, path):
     ],
 )
 @async_test
-async def test_a_wrong_parameter_of_a_listing_is_named(api, query):
-    for path in ("/agents", "/agents/research-bot/sessions", f"{S}/snapshots"):
-        if "search" in query and path == f"{S}/snapshots":
+async def test_invalid_parameter_of_a_listing_is_named(api, query):
+    for path in ("/agents", "/agents/research-bot/sessions", f"{SES_1}/snapshots"):
+        if "search" in query and path == f"{SES_1}/snapshots":
             continue
-        tree = problem(await api.get(f"{path}?{query}"), 422, query.split("=")[0], kind="invalid")
+        tree = expect_problem(
+            await api.get(f"{path}?{query}"), 422, query.split("=")[0], kind="invalid"
+        )
         assert tree["errors"][0]["where"] == f"query.{query.split('=')[0]}"
         assert tree["errors"][0]["what"]
 
@@ -211,21 +213,21 @@ async def test_a_wrong_parameter_of_a_listing_is_named(api, query):
     ],
 )
 @async_test
-async def test_a_wrong_parameter_of_a_session_is_refused(api, path):
-    answered = await api.get(S + (path if path.startswith("?") else f"/{path}"))
-    assert answered.status_code in (404, 422)
-    tree = problem(answered, answered.status_code)
-    assert len(answered.content) < 10_000
+async def test_invalid_parameter_of_a_session_is_rejected(api, path):
+    response = await api.get(SES_1 + (path if path.startswith("?") else f"/{path}"))
+    assert response.status_code in (404, 422)
+    tree = expect_problem(response, response.status_code)
+    assert len(response.content) < 10_000
     assert tree["status"] == 422 or path.startswith(("state?at=-1", "state?at=9", "events/"))
 
 
 @async_test
-async def test_a_query_of_any_bytes_is_no_failure(api):
+async def test_query_of_any_bytes_is_not_an_error_of_the_server(api):
     for query in (b"\xff", b"search=\xff\xfe", b"search=%ff", b"a=b&&&=&;", b"limit=%00", b"%"):
         for path in GETS:
-            status, _ = await raw(api, "GET", path.split("?")[0].encode(), query)
+            status, _ = await send_raw(api, "GET", path.split("?")[0].encode(), query)
             assert status in (200, 422)
-        status, _ = await raw(api, "GET", b"/nothing", query)
+        status, _ = await send_raw(api, "GET", b"/nothing", query)
         assert status == 404
 
 
@@ -252,19 +254,19 @@ async def test_a_query_of_any_bytes_is_no_failure(api):
     ids=repr,
 )
 @async_test
-async def test_a_header_of_any_bytes_is_no_failure(api, header):
+async def test_header_of_any_bytes_is_not_an_error_of_the_server(api, header):
     for path in GETS:
-        status, _ = await raw(api, "GET", path.split("?")[0].encode(), headers=[header])
+        status, _ = await send_raw(api, "GET", path.split("?")[0].encode(), headers=[header])
         assert status in (200, 422)
-    status, _ = await raw(
-        api, "POST", f"{S}/snapshots".encode(), b"dry_run=1", headers=[header], body=b"{}"
+    status, _ = await send_raw(
+        api, "POST", f"{SES_1}/snapshots".encode(), b"dry_run=1", headers=[header], body=b"{}"
     )
     assert status in (200, 400, 403, 422)
 
 
 @async_test
-async def test_a_length_of_thousands_of_digits_is_too_large(api):
-    status, _ = await raw(api, "POST", b"/agents", headers=[(b"content-length", b"9" * 5000)])
+async def test_content_length_with_thousands_of_digits_gets_413(api):
+    status, _ = await send_raw(api, "POST", b"/agents", headers=[(b"content-length", b"9" * 5000)])
     assert status == 413
 
 
@@ -304,39 +306,43 @@ async def test_a_length_of_thousands_of_digits_is_too_large(api):
     ids=lambda value: repr(value)[:25],
 )
 @async_test
-async def test_a_body_of_the_wrong_shape_is_refused_and_nothing_is_done(api, body, status):
+async def test_body_of_the_wrong_shape_is_rejected(api, body, status):
     for end in ("restore", "fork", "snapshots"):
         if end != "restore" and body in (b"", b"{}"):
-            continue  # these take none at all
-        answered = await api.post(f"{S}/{end}", content=body, headers=JSON)
-        problem(answered, answered.status_code)
-        assert answered.status_code in (status, 422)
-        assert len(answered.content) < 20_000
+            continue  # the body is optional
+        response = await api.post(f"{SES_1}/{end}", content=body, headers=JSON)
+        expect_problem(response, response.status_code)
+        assert response.status_code in (status, 422)
+        assert len(response.content) < 20_000
 
 
 @pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "x"])
 @async_test
-async def test_a_body_that_a_form_of_another_page_can_send_is_not_taken_for_json(api, kind):
+async def test_body_that_an_html_form_can_send_is_not_parsed_as_json(api, kind):
     headers = {} if kind is None else {"Content-Type": kind}
-    answered = await api.post(f"{S}/restore", content=b'{"at": "0"}', headers=headers)
-    assert answered.status_code in (415, 422)
-    problem(answered, answered.status_code)
+    response = await api.post(f"{SES_1}/restore", content=b'{"at": "0"}', headers=headers)
+    assert response.status_code in (415, 422)
+    expect_problem(response, response.status_code)
 
 
 @async_test
-async def test_tags_that_cannot_be_kept_are_refused(api):
+async def test_invalid_tags_are_rejected(api):
     for tags in (b'{"a": 1}', b'{"a": null}', b"[]", b'{"a": "\\ud800"}', b'{"\\ud800": "a"}'):
         body = b'{"tags": ' + tags + b"}"
-        problem(await api.post(f"{S}/snapshots", content=body, headers=JSON), 422, kind="invalid")
+        expect_problem(
+            await api.post(f"{SES_1}/snapshots", content=body, headers=JSON), 422, kind="invalid"
+        )
 
 
 @async_test
-async def test_the_details_of_a_problem_are_the_words_of_the_library(api, unchanging):
+async def test_problem_detail_is_the_message_of_the_library(api, sample_app):
     from holdfast import NotFoundError, SnapshotManager
 
-    with pytest.raises(NotFoundError) as said:
-        await SnapshotManager(unchanging[0]).locate("research-bot", "ses_9")
-    tree = problem(await api.get("/agents/research-bot/sessions/ses_9"), 404, kind="not-found")
-    assert tree["detail"] == str(said.value)
+    with pytest.raises(NotFoundError) as raised:
+        await SnapshotManager(sample_app[0]).locate("research-bot", "ses_9")
+    tree = expect_problem(
+        await api.get("/agents/research-bot/sessions/ses_9"), 404, kind="not-found"
+    )
+    assert tree["detail"] == str(raised.value)
     assert set(tree) == {"type", "title", "status", "detail", "hint", "instance"}
-    assert good(await api.get(S))["session_id"] == "ses_1"
+    assert expect_ok(await api.get(SES_1))["session_id"] == "ses_1"

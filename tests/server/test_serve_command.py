@@ -1,4 +1,4 @@
-"""``holdfast serve`` as it is typed: how it starts, what it answers, how it ends."""
+"""``holdfast serve`` as a program: options, startup and shutdown."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ import typer
 from holdfast import BlockingSession
 from holdfast.cli.main import app
 from holdfast.server.run import open_socket
-from support.rest_api import ANNS, READER, WRITER, bearer
-from support.running_server import until
+from support.http_server import wait_until
+from support.rest_api import ANN_ONLY, READER, WRITER, bearer
 
 PROGRAM = Path(sys.executable).with_name("holdfast")
 COMMAND = typer.main.get_command(app)
@@ -28,13 +28,13 @@ ADDRESS = re.compile(r"http://\S+:\d+")
 
 pytestmark = pytest.mark.skipif(
     not PROGRAM.exists(),
-    reason="holdfast runs here from its source: pip install it to have the program",
+    reason="holdfast is not installed as a program",
 )
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with a store in it, where a program is started."""
+    """A folder with a store, used as working directory."""
     found = tmp_path_factory.mktemp("serve")
     url = f"sqlite:///{found}/state.db"
     for agent in ("ann", "bob"):
@@ -44,30 +44,30 @@ def folder(tmp_path_factory):
 
 
 def environment(**more):
-    """What the program finds around it."""
+    """Return the environment variables of the program."""
     names = ("HOLDFAST_STORE", "HOLDFAST_TOKEN")
     kept = {name: value for name, value in os.environ.items() if name not in names}
     return {**kept, "HOLDFAST_STORE": "sqlite:///state.db", "NO_COLOR": "1", **more}
 
 
 class Program:
-    """The program while it runs."""
+    """The running program and its output."""
 
     def __init__(self, process):
         self.process = process
-        self.said = ""
+        self.output = ""
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
-        until(lambda: ADDRESS.search(self.said) or process.poll() is not None, 30)
-        assert process.poll() is None, self.said
-        self.url = ADDRESS.search(self.said)[0]
+        wait_until(lambda: ADDRESS.search(self.output) or process.poll() is not None, 30)
+        assert process.poll() is None, self.output
+        self.url = ADDRESS.search(self.output)[0]
 
     def _read(self):
         for line in self.process.stderr:
-            self.said += line
+            self.output += line
 
-    def end(self, number):
-        """Ask it to end, and give its exit code."""
+    def stop(self, number):
+        """Send a signal and return the exit code."""
         self.process.send_signal(number)
         code = self.process.wait(20)
         self._reader.join(10)
@@ -75,8 +75,8 @@ class Program:
 
 
 @contextmanager
-def started(folder, *options, **more):
-    """The program, serving."""
+def start(folder, *options, **more):
+    """Run the program for the duration of a block."""
     with subprocess.Popen(
         [str(PROGRAM), "serve", "--port", "0", *options],
         cwd=folder,
@@ -95,8 +95,8 @@ def started(folder, *options, **more):
             process.wait()
 
 
-def refused(folder, *options, **more):
-    """The program, which does not start: its exit code and what it says."""
+def run_failing(folder, *options, **more):
+    """Run the program, which does not start; return its exit code and its output."""
     ran = subprocess.run(
         [str(PROGRAM), "serve", *options],
         cwd=folder,
@@ -111,8 +111,8 @@ def refused(folder, *options, **more):
 
 
 @pytest.fixture
-def misused(folder, monkeypatch, capsys):
-    """Runs the command in this process, where it does not come to serve."""
+def run_invalid(folder, monkeypatch, capsys):
+    """A function that runs the command in this process, where it does not start to serve."""
     monkeypatch.chdir(folder)
     monkeypatch.delenv("HOLDFAST_TOKEN", raising=False)
     monkeypatch.setenv("HOLDFAST_STORE", "sqlite:///state.db")
@@ -120,31 +120,31 @@ def misused(folder, monkeypatch, capsys):
     def run(*options):
         with pytest.raises(SystemExit) as ended:
             COMMAND.main(["serve", *options], prog_name="holdfast")
-        said = " ".join(capsys.readouterr().err.split())
-        assert "Traceback" not in said
-        return ended.value.code, said
+        output = " ".join(capsys.readouterr().err.split())
+        assert "Traceback" not in output
+        return ended.value.code, output
 
     return run
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_says_where_it_is_answers_and_ends_well(folder, number):
-    with started(folder) as program, httpx.Client(base_url=program.url) as http:
+def test_server_prints_its_address_and_stops_on_a_signal(folder, number):
+    with start(folder) as program, httpx.Client(base_url=program.url) as http:
         assert program.url.startswith("http://127.0.0.1:")
-        answered = http.get("/agents?search=ann")
-        assert answered.json()["agents"] == [{"agent_id": "ann"}]
-        assert "server" not in answered.headers
-        assert http.get("/").status_code == 200  # and the connection stays open
-        assert program.end(number) == 0
-        assert "Traceback" not in program.said
-        assert "GET /agents 200" in program.said
-        assert "search" not in program.said
+        response = http.get("/agents?search=ann")
+        assert response.json()["agents"] == [{"agent_id": "ann"}]
+        assert "server" not in response.headers
+        assert http.get("/").status_code == 200
+        assert program.stop(number) == 0
+        assert "Traceback" not in program.output
+        assert "GET /agents 200" in program.output
+        assert "search" not in program.output
 
 
 @pytest.mark.parametrize("url", ["sqlite:///new/state.db", "file:new"])
-def test_it_starts_on_a_store_that_does_not_exist_yet(tmp_path, url):
+def test_server_starts_on_a_store_that_does_not_exist_yet(tmp_path, url):
     options = ("--store", url, "--token", WRITER)
-    with started(tmp_path, *options) as program:
+    with start(tmp_path, *options) as program:
         with httpx.Client(
             base_url=program.url, headers={"Authorization": f"Bearer {WRITER}"}
         ) as http:
@@ -154,14 +154,14 @@ def test_it_starts_on_a_store_that_does_not_exist_yet(tmp_path, url):
             with BlockingSession.open(store, agent_id="ann", session_id="ses") as session:
                 session.add_message("user", "hello")
             assert http.get("/agents").json()["agents"] == [{"agent_id": "ann"}]
-        assert program.end(signal.SIGTERM) == 0
-    assert f"{url} does not exist yet; the first write creates it" in program.said
-    assert "Traceback" not in program.said
+        assert program.stop(signal.SIGTERM) == 0
+    assert f"{url} does not exist yet; the first write creates it" in program.output
+    assert "Traceback" not in program.output
 
 
 SLOW = """
 import asyncio, os, signal, threading, httpx
-from holdfast.server import serving
+from holdfast.server import run
 from holdfast.stores.memory import MemoryStateStore
 
 class Slow(MemoryStateStore):
@@ -170,15 +170,15 @@ class Slow(MemoryStateStore):
         await asyncio.sleep(60)
 
 def ready(url):
-    asking = threading.Thread(target=httpx.get, args=(url + "/agents",), kwargs={"timeout": 20})
-    asking.start()
+    request = threading.Thread(target=httpx.get, args=(url + "/agents",), kwargs={"timeout": 20})
+    request.start()
 
-serving.GRACE_SECONDS = 0.2
-serving.serve(Slow(), port=0, ready=ready)
+run.GRACE_SECONDS = 0.2
+run.serve(Slow(), port=0, ready=ready)
 """
 
 
-def test_a_request_that_does_not_end_is_cut_off_when_the_server_ends(folder):
+def test_running_request_is_cancelled_at_shutdown(folder):
     ran = subprocess.run(
         [sys.executable, "-c", SLOW], capture_output=True, text=True, check=False, timeout=60
     )
@@ -190,47 +190,49 @@ def test_a_request_that_does_not_end_is_cut_off_when_the_server_ends(folder):
 
 def test_tokens_come_from_options_a_file_and_the_environment(folder):
     tokens = folder / "tokens.toml"
-    tokens.write_text(f'[[token]]\nsecret = "{ANNS}"\nagents = ["ann"]\nname = "anns"\n')
+    tokens.write_text(f'[[token]]\nsecret = "{ANN_ONLY}"\nagents = ["ann"]\nname = "ann-only"\n')
     options = ["--token", f"read:{READER}", "--token", WRITER, "--tokens", str(tokens)]
-    with started(folder, *options) as program, httpx.Client(base_url=program.url) as http:
+    with start(folder, *options) as program, httpx.Client(base_url=program.url) as http:
         assert http.get("/agents").status_code == 401
         for secret, scope, agents in (
             (READER, "read", None),
             (WRITER, "write", None),
-            (ANNS, "write", ["ann"]),
+            (ANN_ONLY, "write", ["ann"]),
         ):
             tree = http.get("/access", headers=bearer(secret)).json()
             assert (tree["scope"], tree["agents"]) == (scope, agents)
-        assert http.get("/agents", headers=bearer(ANNS)).json()["agents"] == [{"agent_id": "ann"}]
-        assert program.end(signal.SIGINT) == 0
-        for secret in (READER, WRITER, ANNS):
-            assert secret not in program.said
-    with started(folder, "--host", "0.0.0.0", HOLDFAST_TOKEN=WRITER) as program:
+        assert http.get("/agents", headers=bearer(ANN_ONLY)).json()["agents"] == [
+            {"agent_id": "ann"}
+        ]
+        assert program.stop(signal.SIGINT) == 0
+        for secret in (READER, WRITER, ANN_ONLY):
+            assert secret not in program.output
+    with start(folder, "--host", "0.0.0.0", HOLDFAST_TOKEN=WRITER) as program:
         url = program.url.replace("0.0.0.0", "127.0.0.1")
         assert httpx.get(f"{url}/agents").status_code == 401
         assert httpx.get(f"{url}/agents", headers=bearer(WRITER)).status_code == 200
-        assert program.end(signal.SIGTERM) == 0
+        assert program.stop(signal.SIGTERM) == 0
 
 
-def test_what_would_be_open_to_other_machines_needs_a_token(folder, misused):
-    for code, said in (
-        refused(folder, "--host", "0.0.0.0"),
-        misused("--host", "::"),
-        misused("--host", "192.0.2.1"),
-        misused("--host", "example.com"),
+def test_listening_on_other_addresses_needs_a_token(folder, run_invalid):
+    for code, output in (
+        run_failing(folder, "--host", "0.0.0.0"),
+        run_invalid("--host", "::"),
+        run_invalid("--host", "192.0.2.1"),
+        run_invalid("--host", "example.com"),
     ):
         assert code == 2
-        assert "token is needed" in said
+        assert "needs a token" in output
 
 
-def test_a_port_in_use_is_said_in_one_line(folder):
+def test_port_in_use_is_reported_in_one_line(folder):
     with open_socket("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
-        code, said = refused(folder, "--port", str(port))
+        code, output = run_failing(folder, "--port", str(port))
     assert code == 1
-    assert said.startswith(f"error: cannot listen on 127.0.0.1 port {port}")
-    assert "Address already in use hint: another program uses the port" in said
-    assert "--port 0" in said
+    assert output.startswith(f"error: cannot listen on 127.0.0.1 port {port}")
+    assert "Address already in use hint: the port is in use" in output
+    assert "--port 0" in output
 
 
 @pytest.mark.parametrize(
@@ -250,24 +252,24 @@ def test_a_port_in_use_is_said_in_one_line(folder):
     ],
     ids=lambda value: " ".join(value)[:30] if isinstance(value, list) else "",
 )
-def test_wrong_options_are_refused_without_a_traceback_and_without_secrets(
-    misused, options, code, words
+def test_invalid_options_are_reported_without_a_traceback_or_secrets(
+    run_invalid, options, code, words
 ):
-    ended, said = misused(*options)
-    assert ended == code, said
-    assert words in said
-    assert WRITER not in said
+    ended, output = run_invalid(*options)
+    assert ended == code, output
+    assert words in output
+    assert WRITER not in output
 
 
 def test_many_broken_requests_do_not_fill_the_log(folder):
-    with started(folder) as program:
+    with start(folder) as program:
         port = int(program.url.rpartition(":")[2])
         for _ in range(100):
             with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
                 connection.sendall(b"garbage\r\n\r\n")
                 assert connection.recv(100).startswith(b"HTTP/1.1 400")
         assert httpx.get(f"{program.url}/agents").status_code == 200
-        assert program.end(signal.SIGINT) == 0
-        lines = [line for line in program.said.splitlines() if "Invalid HTTP request" in line]
+        assert program.stop(signal.SIGINT) == 0
+        lines = [line for line in program.output.splitlines() if "Invalid HTTP request" in line]
         assert 1 <= len(lines) <= 30
-        assert "GET /agents 200" in program.said
+        assert "GET /agents 200" in program.output
