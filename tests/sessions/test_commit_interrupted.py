@@ -279,5 +279,7 @@ async def test_a_writer_that_stops_between_write_and_check_does_no_harm():
     await said(again, "on")
     snapshot = await SnapshotArchive(inner).load_snapshot(location=new.location)
     assert [message["content"] for message in snapshot.state.messages] == ["new"]
+    page = await SnapshotArchive(inner).list_snapshots(location=new.location)
+    assert [info.snapshot_id for info in page.snapshots] == [snapshot.snapshot_id]
     await SnapshotArchive(inner).delete_session(session_id="ses")
     assert await everything(inner) == {}

@@ -29,13 +29,13 @@ from support.observed_store import (
 
 
 @async_test
-async def test_a_page_reads_only_its_records():
+async def test_a_page_reads_only_its_records_and_the_manifest():
     store = Watched()
     await saved(store, 30)
     archive = SnapshotArchive(store)
     store.forget()
     assert len((await archive.list_snapshots(location=HERE, limit=5)).snapshots) == 5
-    assert len(store.read) == 5
+    assert len(store.read) == 5 + 1
     assert store.listed == 6
     store.forget()
     assert len((await archive.list_snapshots(location=HERE)).snapshots) == 30

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
-from holdfast.errors import short_repr
+from holdfast.errors import IntegrityError, short_repr
 from holdfast.log.timeline import Timeline
 from holdfast.snapshots.delete import delete_session
 from holdfast.snapshots.filters import fill_page, make_filter
@@ -204,6 +205,11 @@ class SnapshotArchive:
         infos = [
             decode_record(key, require_entry(entry).value, location) async for key, entry in entries
         ]
+        if infos:
+            # A writer of a deleted incarnation can leave a record behind, see `lookup`.
+            with suppress(IntegrityError):
+                current = (await self.load_manifest(location=location)).incarnation
+                infos = [info for info in infos if info.incarnation == current]
         return SnapshotPage(infos, token)
 
     async def _find_start(
