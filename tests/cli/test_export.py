@@ -231,4 +231,6 @@ def test_is_stream(tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is not writable")
 def test_unwritable_folder_fails_before_the_export(run, tmp_path):
-    run("state", "export", "missing", "-o", "/proc/x.json").assert_failed("cannot write", "--output")
+    run("state", "export", "missing", "-o", "/proc/x.json").assert_failed(
+        "cannot write", "--output"
+    )

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import SnapshotArchive
 from holdfast.testing import SnapshotStorageSuite
-from holdfast.testing.snapshot_storage_suite import SharingSnapshotsSuite, SnapshotPlacesSuite
+from holdfast.testing.snapshot_storage_suite import ConcurrentSnapshotsSuite, SnapshotLocationsSuite
 from support.backends import BACKENDS
 
 SLOW = ("postgresql", "s3", "nats", "dapr")
@@ -34,5 +34,5 @@ class TestSnapshotArchive(SnapshotStorageSuite):
 
 
 @pytest.mark.parametrize("new_state_store", SLOW, indirect=True)
-class TestWhereAnswersAreSlow(SnapshotPlacesSuite, SharingSnapshotsSuite):
+class TestWhereAnswersAreSlow(SnapshotLocationsSuite, ConcurrentSnapshotsSuite):
     pass

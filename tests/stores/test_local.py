@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.testing.state_store_suite import content, increment, listed
+from holdfast.testing.state_store_suite import collect_keys, increment, read_all
 
 LOCAL = pytest.mark.parametrize("scheme", ["sqlite", "file"])
 
@@ -83,7 +83,7 @@ def test_a_disk_that_is_full_is_an_error_and_what_was_there_stays(url):
                         await call()
                 assert (await store.get("before")).etag == etag
             expected = {"before": b"1"} if store.atomic_put_many else {"a": b"1", "before": b"1"}
-            assert await content(store) == expected
+            assert await read_all(store) == expected
             await store.put("large", b"x" * 1_000_000)  # there is room again
             assert len((await store.get("large")).value) == 1_000_000
 
@@ -122,7 +122,7 @@ def test_reading_a_store_that_is_not_there_makes_no_files(url, tmp_path):
         async with holdfast.open_state_store(url) as store:
             assert await store.get("a") is None
             assert await store.get_many(["a", "b"]) == {}
-            assert await listed(store.list()) == []
+            assert await collect_keys(store.list()) == []
 
     asyncio.run(look())
     assert list(tmp_path.iterdir()) == []

@@ -16,7 +16,7 @@ needs("dapr")
 from holdfast.errors import ConflictError, StateStoreError  # noqa: E402
 from holdfast.stores.base import Entry, Put  # noqa: E402
 from holdfast.stores.dapr import DaprStateStore, records  # noqa: E402
-from holdfast.testing.state_store_suite import content, listed  # noqa: E402
+from holdfast.testing.state_store_suite import collect_keys, read_all  # noqa: E402
 from servers.dapr_stand_in import DaprStandIn  # noqa: E402
 
 
@@ -49,7 +49,7 @@ def test_batches_of_several_programs_are_all_or_nothing(open_store, component):
                         await asyncio.sleep(0.001 * number)
 
         await asyncio.gather(*(move(store, n) for n, store in enumerate([*stores, *stores])))
-        assert sum(int(value) for value in (await content(stores[0])).values()) == 400
+        assert sum(int(value) for value in (await read_all(stores[0])).values()) == 400
         for store in stores:
             await store.close()
 
@@ -67,13 +67,13 @@ def test_a_batch_whose_owner_died_is_in_nobodys_way(open_store, sidecar, monkeyp
             with pytest.raises(StateStoreError, match="may or may not have been applied") as caught:
                 await one.put_many([Put("a", b"2"), Put("b", b"2")])
             assert caught.value.unknown
-            assert await content(two) == {"a": b"1", "b": b"1"}
+            assert await read_all(two) == {"a": b"1", "b": b"1"}
             begun = time.monotonic()
             await two.put("a", b"3")
             assert time.monotonic() - begun < 5
-            assert await content(one) == {"a": b"3", "b": b"1"}
+            assert await read_all(one) == {"a": b"3", "b": b"1"}
             await one.put("b", b"4")
-            assert await content(two) == {"a": b"3", "b": b"4"}
+            assert await read_all(two) == {"a": b"3", "b": b"4"}
 
     asyncio.run(work())
 
@@ -93,7 +93,7 @@ def test_a_batch_that_cannot_be_made_good_is_done_all_the_same(open_store, sidec
                 "b": Entry(b"2", etags[1]),
             }
             await two.put("b", b"3", if_match=etags[1])
-            assert await content(one) == {"a": b"2", "b": b"3"}
+            assert await read_all(one) == {"a": b"2", "b": b"3"}
 
     asyncio.run(work())
 
@@ -105,11 +105,11 @@ def test_a_batch_that_was_done_is_seen_before_it_is_made_good(open_store, sideca
             # Two claims and the verdict, and then the sidecar is gone for this one.
             sidecar.fault("SaveState", "lose_request", skip=3, times=2)
             etags = await one.put_many([Put("a", b"2"), Put("b", b"2")])
-            assert await content(two) == {"a": b"2", "b": b"2"}
+            assert await read_all(two) == {"a": b"2", "b": b"2"}
             assert await two.get("b") == Entry(b"2", etags[1])
             await two.put("a", b"3", if_match=etags[0])
             assert await two.delete("b", if_match=etags[1])
-            assert await content(one) == {"a": b"3"}
+            assert await read_all(one) == {"a": b"3"}
 
     asyncio.run(work())
 
@@ -199,9 +199,9 @@ def test_a_sidecar_that_is_killed_and_comes_back_loses_nothing(
             assert counted["done"] > 3
             entries = await other.get_many(acknowledged)
             assert {key: (e.value, e.etag) for key, e in entries.items()} == acknowledged
-            keys = set(await listed(other.list("made/")))
+            keys = set(await collect_keys(other.list("made/")))
             assert set(acknowledged) <= keys <= set(acknowledged) | unknown
-            assert keys == set(await content(store)) - {"begin", "counter"}
+            assert keys == set(await read_all(store)) - {"begin", "counter"}
 
     with server:
         asyncio.run(work())

@@ -13,7 +13,7 @@ from holdfast.errors import ConflictError, StateStoreError
 from holdfast.stores.entries import Condition, Entry, Put
 from holdfast.stores.postgresql import write_tokens
 from holdfast.stores.registry import open_state_store
-from holdfast.testing.state_store_suite import content
+from holdfast.testing.state_store_suite import read_all
 from servers.crashes import write_through_deaths
 from servers.process import wait_until
 
@@ -52,7 +52,7 @@ class TestLostAnswers:
                 assert await store.delete("a", if_match=etags[1])
                 proxy.lose_next_answer(after=b"DELETE")
                 assert await store.delete("b")
-                assert await content(store) == {"c": b"3"}
+                assert await read_all(store) == {"c": b"3"}
                 assert proxy.lost == 5
 
         asyncio.run(use())
@@ -99,7 +99,7 @@ class TestLostAnswers:
                 etag, _ = await store.put_many(
                     [Put("a", b"ours", if_match=etag), Put("b", b"ours")]
                 )
-                assert await content(store) == {"a": b"ours", "b": b"theirs", "gone": b"1"}
+                assert await read_all(store) == {"a": b"ours", "b": b"theirs", "gone": b"1"}
                 meanwhile(remove)
                 await store.put("lock", b"ours", if_absent=True)
                 assert await store.get("lock") is None
@@ -109,10 +109,10 @@ class TestLostAnswers:
                 await store.put("a", b"ours", if_match=etag)
                 meanwhile(replace)
                 await store.put("a", b"ours")
-                assert await content(store) == dict.fromkeys(("a", "b", "gone"), b"theirs")
+                assert await read_all(store) == dict.fromkeys(("a", "b", "gone"), b"theirs")
                 meanwhile(make)
                 assert await store.delete("gone", if_match=(await store.get("gone")).etag)
-                assert await content(store) == dict.fromkeys(("a", "b", "gone"), b"theirs")
+                assert await read_all(store) == dict.fromkeys(("a", "b", "gone"), b"theirs")
                 assert proxy.lost == 6
 
         asyncio.run(use())
@@ -139,7 +139,7 @@ class TestLostAnswers:
                     with pytest.raises(ConflictError) as caught:
                         await store.put_many([Put("late", b"1")], conditions=[held])
                     assert caught.value.key == "fence"
-                assert await content(store) == {"a": b"2", "b": b"1", "z": b"1"}
+                assert await read_all(store) == {"a": b"2", "b": b"1", "z": b"1"}
                 assert proxy.lost == 3
 
         asyncio.run(use())
@@ -156,7 +156,7 @@ class TestLostAnswers:
                     with pytest.raises(ConflictError) as caught:
                         await store.put_many(puts, conditions=[held])
                     assert caught.value.key == "fence"
-                assert await content(store) == {}
+                assert await read_all(store) == {}
                 assert proxy.lost == 2
 
         asyncio.run(use())
@@ -248,7 +248,7 @@ class TestLostAnswers:
                         await attempt()
                 proxy.lose_next_request(at=MARK)
                 assert not await store.delete("missing")
-                assert await content(store) == {"a": b"theirs"}
+                assert await read_all(store) == {"a": b"theirs"}
                 assert proxy.lost == 5
 
         asyncio.run(use())
@@ -351,7 +351,7 @@ class TestServerThatFails:
                 assert time.monotonic() - start < 2
                 assert not caught.value.transient
                 assert not caught.value.unknown
-                assert await content(store) == {"a": b"1"}
+                assert await read_all(store) == {"a": b"1"}
 
         asyncio.run(use())
 

@@ -17,7 +17,7 @@ from holdfast.stores.sqlite.connections import Connections
 from holdfast.stores.wrappers.prefix import PrefixedStateStore
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 from holdfast.testing import StateStoreSuite
-from holdfast.testing.state_store_suite import listed
+from holdfast.testing.state_store_suite import collect_keys
 from support.async_tests import run_async
 
 
@@ -103,7 +103,7 @@ async def steps_of_a_page(path, **arguments):
     return count
 
 
-def test_keys_are_listed_from_an_index_without_touching_values(path):
+def test_keys_are_collect_keys_from_an_index_without_touching_values(path):
     run_async(put_one(path))
     with closing(sqlite3.connect(path)) as database:
         plan = database.execute(
@@ -185,7 +185,7 @@ def test_an_index_that_hides_entries_is_found_by_a_check(path):
             assert await store.check() == []
         assert rot_index(path) > 2
         async with SqliteStateStore(path) as store:
-            assert 0 < len(await listed(store.list())) < 1000
+            assert 0 < len(await collect_keys(store.list())) < 1000
             for checked in (store, PrefixedStateStore(store, "key/"), ReadOnlyStateStore(store)):
                 problems = await checked.check()
                 assert problems
