@@ -1,8 +1,7 @@
-"""What Holdfast adds to pytest: sessions in memory for tests, and baselines that can be updated.
+"""The pytest plugin: in-memory sessions for tests, and baselines that can be updated.
 
-Every run of pytest where Holdfast is installed imports this module, whatever is tested and with
-whatever version of pytest. So it imports nothing of Holdfast before a test asks for it, needs
-nothing but pytest, and uses only hooks that have been there for long.
+Every pytest run imports this module if Holdfast is installed. So it imports nothing of Holdfast
+until a test uses it, and only uses long-established hooks of pytest.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ AGENT = "agent"
 
 
 class Run:
-    """One run of pytest, and the test that it is at."""
+    """A pytest run and its current test."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -36,7 +35,7 @@ class Run:
 
 
 _runs: list[Run] = []
-"""The last one is at work; there are several where a test runs pytest itself."""
+"""The last one is current; there are several if a test runs pytest itself."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,33 +44,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         UPDATE,
         action="store_true",
         default=False,
-        help="write the baselines that assert_matches_baseline compares with anew",
+        help="write missing and changed baselines of assert_matches_baseline",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Note that a run begins."""
+    """Register the run."""
     _runs.append(Run(config))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Note that it ended."""
+    """Unregister the run."""
     _runs[:] = [run for run in _runs if run.config is not config]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> None:
-    """Note which test is run."""
+    """Remember the current test."""
     _runs[-1].item = item
 
 
 def pytest_runtest_logfinish() -> None:
-    """Note that it was."""
+    """Forget the current test."""
     _runs[-1].item = None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say which baselines were written: a test that passes so has compared nothing."""
+    """List the baselines that were written, because those tests compared nothing."""
     reports = [report for reports in terminalreporter.stats.values() for report in reports]
     properties = [pair for report in reports for pair in getattr(report, "user_properties", ())]
     notes = dict.fromkeys(str(value) for name, value in properties if name == NOTE)
@@ -82,18 +81,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def is_updating() -> bool:
-    """Whether this run of pytest writes baselines anew."""
+    """Return whether this run updates baselines."""
     return bool(_runs) and bool(_runs[-1].config.getoption(UPDATE))
 
 
-def beside_test(path: str | os.PathLike[str]) -> Path:
-    """A path as the running test means it: relative to the folder of its file."""
+def resolve_path(path: str | os.PathLike[str]) -> Path:
+    """Return a path relative to the folder of the current test."""
     item = _runs[-1].item if _runs else None
     return Path(path) if item is None else item.path.parent / path
 
 
 def report_written(path: Path, what: str) -> None:
-    """Have the summary say that a baseline was written, also from a worker of xdist."""
+    """Add a baseline to the summary; works in xdist workers too."""
     item = _runs[-1].item if _runs else None
     if item is not None:
         item.user_properties.append((NOTE, f"{what} {os.path.relpath(path, item.config.rootpath)}"))
@@ -101,11 +100,11 @@ def report_written(path: Path, what: str) -> None:
 
 @pytest.fixture
 def holdfast_session() -> Iterator[SessionFactory]:
-    """A function that gives a session in memory: a document's, or an empty one.
+    """Return a function that opens an in-memory session.
 
-    ``holdfast_session("baseline.json")`` restores a document, of a file beside the test or one that
-    was read; ``holdfast_session()`` begins an empty session. ``agent_id`` and ``session_id`` give
-    it other names. Everything is closed when the test ends.
+    ``holdfast_session("baseline.json")`` restores a document, given as a path relative to the test
+    or as a ``Document``; ``holdfast_session()`` opens an empty session. ``agent_id`` and
+    ``session_id`` set other ids. All sessions are closed when the test ends.
     """
     from holdfast.documents.document import Document  # noqa: PLC0415
     from holdfast.sessions.blocking import BlockingSession  # noqa: PLC0415
@@ -115,7 +114,7 @@ def holdfast_session() -> Iterator[SessionFactory]:
 
     with ExitStack() as stack:
 
-        def opened(
+        def open_session(
             document: DocumentSource | None = None,
             *,
             agent_id: str | None = None,
@@ -129,7 +128,7 @@ def holdfast_session() -> Iterator[SessionFactory]:
                 )
             manager = SnapshotManager(store)
             if not isinstance(document, Document):
-                document = manager.from_file(beside_test(document), allow_modified=True)
+                document = manager.from_file(resolve_path(document), allow_modified=True)
             result = get_portal().call(
                 manager.import_session(document, agent_id=agent_id, session_id=session_id)
             )
@@ -141,4 +140,4 @@ def holdfast_session() -> Iterator[SessionFactory]:
                 must_exist=True,
             )
 
-        yield opened
+        yield open_session

@@ -22,7 +22,7 @@ from holdfast import (
     open_state_store,
     replay,
 )
-from holdfast.testing.snapshot_checks import identical
+from holdfast.testing.snapshot_checks import is_identical
 from holdfast.values import to_json
 
 BLOCK = re.compile(r"^```json\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -92,9 +92,9 @@ def test_values_of_every_type_come_back_equal_and_of_the_same_type(written):
         async with written.store() as store:
             state = (await written.opening(store)).state
             for name, values in state["kinds"].items():
-                assert identical(state[name], values), name
+                assert is_identical(state[name], values), name
                 for kind, value in values.items():
-                    assert identical(value, KINDS[name][kind]), f"{name}: {kind}"
+                    assert is_identical(value, KINDS[name][kind]), f"{name}: {kind}"
 
     asyncio.run(main())
 

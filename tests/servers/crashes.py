@@ -6,7 +6,7 @@ import asyncio
 import itertools
 
 from holdfast import Entry, StateStoreError
-from holdfast.testing.state_store_suite import increment, listed
+from holdfast.testing.state_store_suite import collect_keys, increment
 
 
 class Writers:
@@ -52,7 +52,7 @@ class Writers:
         assert await self.store.get_many(self.made) == {
             key: Entry(key.encode(), etag) for key, etag in self.made.items()
         }
-        assert set(self.made) <= set(await listed(self.store.list("made/")))
+        assert set(self.made) <= set(await collect_keys(self.store.list("made/")))
         assert all(error.transient or error.unknown for error in self.failed)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import RetentionPolicy, Session, SnapshotArchive, SnapshotLocation, open_state_store
-from holdfast.testing.state_store_suite import content
+from holdfast.testing.state_store_suite import read_all
 from support.async_tests import async_test, run_async
 
 AGENT, SESSION = "research-bot", "ses_abc123"
@@ -59,7 +59,7 @@ def conversation(turns: int, scale: float, path: Path) -> Conversation:
         return " ".join(rng.choices(words, k=int(size)))[: int(size)]
 
     said = [
-        [{"role": role, "content": text(size * scale)} for role, size in SIZES.items()]
+        [{"role": role, "read_all": text(size * scale)} for role, size in SIZES.items()]
         for _ in range(turns)
     ]
     plans = [{"step": step, "goal": text(40), "open": [step, 7]} for step in range(turns)]
@@ -98,7 +98,7 @@ async def check_snapshots(archive, made, turns):
 
 async def measure_sizes(state_store):
     """Return the bytes of all values, and of keys and values."""
-    entries = await content(state_store)
+    entries = await read_all(state_store)
     values = sum(map(len, entries.values()))
     return values, values + sum(map(len, entries))
 

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import SnapshotArchive
 from holdfast.testing import SnapshotStorageSuite
-from holdfast.testing.snapshot_storage_suite import SharingSnapshotsSuite
+from holdfast.testing.snapshot_storage_suite import ConcurrentSnapshotsSuite
 from support.backends import BACKENDS
 
 WHOLE_SUITE = ("memory", "sqlite", "redis")
@@ -35,5 +35,5 @@ class TestSnapshotArchive(SnapshotStorageSuite):
 
 
 @pytest.mark.parametrize("new_state_store", OTHERS, indirect=True)
-class TestConcurrentWriters(SharingSnapshotsSuite):
+class TestConcurrentWriters(ConcurrentSnapshotsSuite):
     pass

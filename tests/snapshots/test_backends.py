@@ -6,7 +6,7 @@ import pytest
 
 import holdfast
 from holdfast import RetentionPolicy, SnapshotArchive
-from holdfast.testing.state_store_suite import content
+from holdfast.testing.state_store_suite import read_all
 from support.async_tests import async_test
 
 AGENT, SESSION = "research-bot", "ses_abc123"
@@ -77,9 +77,9 @@ async def test_prune_deletes_expired_snapshots_and_kept_ones_load(new_state_stor
             session.add_message("user", f"{step} " * 500)
             saved.append(await session.save(tags={"keep": "yes"} if step == 4 else None))
         policy = RetentionPolicy(last=3, protected=["keep"])
-        before = await content(state_store)
+        before = await read_all(state_store)
         would = await archive.prune(location=LOCATION, policy=policy, dry_run=True)
-        assert await content(state_store) == before
+        assert await read_all(state_store) == before
         done = await archive.prune(location=LOCATION, policy=policy)
         kept = [saved[step].snapshot_id for step in (4, 9, 10, 11)]
         assert done.kept == would.kept == kept
@@ -130,7 +130,7 @@ async def test_delete_session_leaves_other_sessions(new_state_store):
         other = await opened(state_store, "ses_other")
         other.set("step", 1)
         await other.save()
-        before = await content(state_store)
+        before = await read_all(state_store)
         for agent_id, scope in ((AGENT, "agent"), ("writer", "agent"), ("team", "multi_agent")):
             session = await holdfast.Session.open(
                 state_store, agent_id=agent_id, session_id=SESSION, scope=scope
@@ -139,7 +139,7 @@ async def test_delete_session_leaves_other_sessions(new_state_store):
             await session.save()
         assert len(await holdfast.Catalog(state_store).locations(SESSION)) == 3
         await SnapshotArchive(state_store).delete_session(session_id=SESSION)
-        assert await content(state_store) == before
+        assert await read_all(state_store) == before
         session = await opened(state_store)
         assert [event.type for event in session.events] == ["session.started"]
         session.set("step", 2)

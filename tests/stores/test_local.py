@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.testing.state_store_suite import content, increment, listed
+from holdfast.testing.state_store_suite import collect_keys, increment, read_all
 
 LOCAL = pytest.mark.parametrize("scheme", ["sqlite", "file"])
 
@@ -83,7 +83,7 @@ def test_a_full_disk_is_an_error_and_keeps_existing_values(url):
                         await call()
                 assert (await store.get("before")).etag == etag
             expected = {"before": b"1"} if store.atomic_put_many else {"a": b"1", "before": b"1"}
-            assert await content(store) == expected
+            assert await read_all(store) == expected
             await store.put("large", b"x" * 1_000_000)  # there is space again
             assert len((await store.get("large")).value) == 1_000_000
 
@@ -122,7 +122,7 @@ def test_reading_a_missing_store_creates_no_files(url, tmp_path):
         async with holdfast.open_state_store(url) as store:
             assert await store.get("a") is None
             assert await store.get_many(["a", "b"]) == {}
-            assert await listed(store.list()) == []
+            assert await collect_keys(store.list()) == []
 
     asyncio.run(read())
     assert list(tmp_path.iterdir()) == []

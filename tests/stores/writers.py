@@ -22,7 +22,7 @@ from functools import partial
 
 import holdfast
 from holdfast.stores.base import Put
-from holdfast.testing.state_store_suite import increment, listed
+from holdfast.testing.state_store_suite import collect_keys, increment
 
 NOBODY = 65534
 
@@ -93,7 +93,7 @@ async def write_forever(url: str, round_: int, acknowledged: int) -> None:
 
 async def verify(url: str, round_: int, acknowledged: list[int], found: Counter) -> None:
     async with holdfast.open_state_store(url) as store:
-        keys = await listed(store.list())
+        keys = await collect_keys(store.list())
         for key, entry in (await store.get_many(keys)).items():
             found["torn"] += not is_intact(entry.value)
             if key.endswith("/b"):
@@ -151,7 +151,7 @@ async def try_without_permission(url: str, writer: int) -> None:
             os.seteuid(NOBODY)
         entry = await store.get("before")
         report["read"] = entry is not None and entry.value.decode()
-        report["listed"] = await listed(store.list())
+        report["listed"] = await collect_keys(store.list())
         for name, call in (
             ("put", lambda: store.put("after", b"1")),
             ("put over", lambda: store.put("before", b"1")),

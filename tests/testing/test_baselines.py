@@ -12,12 +12,12 @@ from holdfast.documents.json_file import read_json_file
 from holdfast.documents.json_path import EntryPaths, parse_paths, remove_paths
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.testing import assert_matches_baseline
-from holdfast.testing.baselines import places_of
+from holdfast.testing.baselines import list_changes
 from support.async_tests import async_test
 from support.sample_values import text, values
 
 
-def state(**values):
+def make_snapshot(**values):
     """A state of these values."""
     store = Store()
     for key, value in values.items():
@@ -25,11 +25,11 @@ def state(**values):
     return store.snapshot()
 
 
-def told(path, before, after, **options):
+def report_lines(path, before, after, **options):
     """What is said of one state where another was expected: one line a place, without indents."""
-    assert_matches_baseline(state(**before), path, update=True)
+    assert_matches_baseline(make_snapshot(**before), path, update=True)
     with pytest.raises(AssertionError) as caught:
-        assert_matches_baseline(state(**after), path, **options)
+        assert_matches_baseline(make_snapshot(**after), path, **options)
     lines = [line.strip() for line in str(caught.value).splitlines()]
     return lines[2 : lines.index("", 2)]
 
@@ -39,8 +39,8 @@ def path(tmp_path):
     return tmp_path / "baseline.json"
 
 
-def test_entries_that_came_and_went_are_told_with_their_values(path):
-    assert told(path, {"a": 1, "b": (1, 2)}, {"a": 1, "c": {"x": None}}) == [
+def test_added_and_removed_entries(path):
+    assert report_lines(path, {"a": 1, "b": (1, 2)}, {"a": 1, "c": {"x": None}}) == [
         "- values.b",
         '{"$tuple": [1, 2]}',
         "+ values.c",
@@ -48,10 +48,10 @@ def test_entries_that_came_and_went_are_told_with_their_values(path):
     ]
 
 
-def test_fields_are_told_by_their_paths(path):
+def test_changed_fields(path):
     before = {"x": {"a": 1, "gone": True, "t": (1, [2]), "odd.key": 1, 'q"': {"$ref": 1}}}
     after = {"x": {"a": 2, "t": (1, [3]), "odd.key": 2, 'q"': {"$ref": 2}, "new": {"y": [1]}}}
-    assert told(path, before, after) == [
+    assert report_lines(path, before, after) == [
         *("- values.x.gone", "true"),
         *("~ values.x.a", "- 1", "+ 2"),
         *("~ values.x.t[1][0]", "- 2", "+ 3"),
@@ -61,36 +61,36 @@ def test_fields_are_told_by_their_paths(path):
     ]
 
 
-def test_a_path_that_is_told_can_be_ignored(path):
+def test_reported_path_can_be_ignored(path):
     before = {"x": {"a": 1, "t": (1, [2]), "odd.key": 1, "$": {"$ref": 1}, "l": [1]}, "y": 1}
     after = {"x": {"a": 2, "t": (1, [3]), "odd.key": 2, "$": {"$ref": 2}, "l": [2]}, "z": 1}
-    paths = [line[2:] for line in told(path, before, after) if "values" in line]
+    paths = [line[2:] for line in report_lines(path, before, after) if "values" in line]
     assert len(paths) == 7
-    assert_matches_baseline(state(**after), path, paths)
+    assert_matches_baseline(make_snapshot(**after), path, paths)
 
 
-def test_items_of_lists_have_their_places(path):
+def test_changed_list_items(path):
     before = {"a": [1, 2], "b": [1, 2, 3], "c": {"l": [], "m": [0]}}
     after = {"a": [1, 2, 3, 4], "b": [1], "c": {"l": [1], "m": [0, 1]}}
-    assert told(path, before, after) == [
+    assert report_lines(path, before, after) == [
         *("+ values.a[2]", "3", "+ values.a[3]", "4"),
         *("- values.b[1]", "2", "- values.b[2]", "3"),
         *("+ values.c.l[0]", "1", "+ values.c.m[1]", "1"),
     ]
 
 
-def test_values_of_another_type_are_told_as_a_whole(path):
-    assert told(path, {"a": [1], "b": "1", "c": True}, {"a": (1,), "b": 1, "c": 1}) == [
+def test_value_of_another_type_is_reported_whole(path):
+    assert report_lines(path, {"a": [1], "b": "1", "c": True}, {"a": (1,), "b": 1, "c": 1}) == [
         *("~ values.a", "- [1]", '+ {"$tuple": [1]}'),
         *("~ values.b", '- "1"', "+ 1"),
         *("~ values.c", "- true", "+ 1"),
     ]
 
 
-def test_sets_and_dicts_with_other_keys_are_told_as_a_whole(path):
+def test_sets_and_dicts_with_other_keys_are_reported_whole(path):
     before = {"x": {"s": {1, 2}, "m": {1.5: 2, b"x": 4}, "n": {1: 2}}}
     after = {"x": {"s": {1, 3}, "m": {1.5: 5, b"x": 6}, "n": {1: 3}}}
-    assert told(path, before, after) == [
+    assert report_lines(path, before, after) == [
         *("~ values.x.s", '- {"$set": [1, 2]}', '+ {"$set": [1, 3]}'),
         "~ values.x.m",
         '- {"$map": [[1.5, 2], [{"$bytes": "eA=="}, 4]]}',
@@ -99,9 +99,9 @@ def test_sets_and_dicts_with_other_keys_are_told_as_a_whole(path):
     ]
 
 
-def test_of_long_texts_the_part_that_differs_is_told(path):
+def test_long_texts_are_shortened_to_the_difference(path):
     before, after = "a" * 500 + "old" + "b" * 500, "a" * 500 + "new" + "b" * 500
-    _, old, new = told(path, {"x": before}, {"x": after})
+    _, old, new = report_lines(path, {"x": before}, {"x": after})
     assert (len(old), len(new)) == (len(new), len(old))
     assert old.startswith('- …"aaa')
     assert "aaaoldbbb" in old
@@ -109,50 +109,53 @@ def test_of_long_texts_the_part_that_differs_is_told(path):
     assert new.endswith("…")
 
 
-def test_of_texts_with_many_lines_the_lines_are_told(path):
+def test_multiline_texts_are_diffed_by_line(path):
     before = "\n".join(f"line {number}" for number in range(50))
-    assert told(path, {"x": before}, {"x": before.replace("line 7\n", "LINE 7\n")}) == [
+    assert report_lines(path, {"x": before}, {"x": before.replace("line 7\n", "LINE 7\n")}) == [
         "~ values.x",
         "@@ -7,3 +7,3 @@",
         *("line 6", "-line 7", "+LINE 7", "line 8"),
     ]
-    assert told(path, {"x": "a\n"}, {"x": "a"}) == ["~ values.x", '- "a\\n"', '+ "a"']
-    lines = told(path, {"x": before}, {"x": before.replace("line", "LINE")})
+    assert report_lines(path, {"x": "a\n"}, {"x": "a"}) == ["~ values.x", '- "a\\n"', '+ "a"']
+    lines = report_lines(path, {"x": before}, {"x": before.replace("line", "LINE")})
     assert lines[-1] == "…"
     assert len(lines) == 22
 
 
-def test_long_values_and_many_places_are_shortened(path):
-    lines = told(path, {}, {f"k{number:03}": "x" for number in range(100)})
+def test_long_values_and_many_changes_are_shortened(path):
+    lines = report_lines(path, {}, {f"k{number:03}": "x" for number in range(100)})
     assert len(lines) == 81
     assert lines[-1] == "… and 60 more places"
-    assert told(path, {}, {"x": list(range(1000))})[1].endswith("… (4,890 characters)")
-    assert told(path, {}, {"x": "y" * 1000})[1] == f'"{"y" * 160}"…'
+    assert report_lines(path, {}, {"x": list(range(1000))})[1].endswith("… (4,890 characters)")
+    assert report_lines(path, {}, {"x": "y" * 1000})[1] == f'"{"y" * 160}"…'
 
 
-def test_what_was_added_at_the_end_of_a_long_text_is_told(path):
-    _, old, new = told(path, {"x": "a" * 500}, {"x": "a" * 500 + "more"})
+def test_text_added_at_the_end_is_shown(path):
+    _, old, new = report_lines(path, {"x": "a" * 500}, {"x": "a" * 500 + "more"})
     assert old == f'- …"{"a" * 40}"'
     assert new == f'+ …"{"a" * 40}more"'
 
 
-def test_a_zero_is_not_a_minus_zero(path):
-    assert told(path, {"x": [0.0]}, {"x": [-0.0]}) == ["~ values.x[0]", "- 0.0", "+ -0.0"]
+def test_zero_differs_from_minus_zero(path):
+    assert report_lines(path, {"x": [0.0]}, {"x": [-0.0]}) == ["~ values.x[0]", "- 0.0", "+ -0.0"]
 
 
 @given(st.dictionaries(text, values, max_size=3), st.dictionaries(text, values, max_size=3))
-def test_every_difference_is_told_and_can_be_ignored(before, after):
+def test_every_reported_path_can_be_ignored(before, after):
     places = [
         where
-        for each in diff_states(state(**after), state(**before))
-        for _, where, _ in places_of(each, EntryPaths(state()))
+        for each in diff_states(make_snapshot(**after), make_snapshot(**before))
+        for _, where, _ in list_changes(each, EntryPaths(make_snapshot()))
     ]
-    assert bool(places) == (state(**after).digest != state(**before).digest)
+    assert bool(places) == (make_snapshot(**after).digest != make_snapshot(**before).digest)
     paths = parse_paths(places)
-    assert remove_paths(state(**after), paths).digest == remove_paths(state(**before), paths).digest
+    assert (
+        remove_paths(make_snapshot(**after), paths).digest
+        == remove_paths(make_snapshot(**before), paths).digest
+    )
 
 
-def test_messages_are_told_by_their_number(path):
+def test_messages_are_reported_by_index(path):
     with BlockingSession.open("memory:", agent_id="bot", session_id="ses") as session:
         session.add_message("user", "a", id=1)
         session.add_message("user", "b", id=2)
@@ -170,7 +173,7 @@ def test_messages_are_told_by_their_number(path):
 
 
 @async_test
-async def test_sessions_and_documents_of_every_kind_are_compared(path):
+async def test_every_comparable_type(path):
     session = await Session.open(MemoryStateStore(), agent_id="bot")
     session.set("x", 1)
     assert_matches_baseline(session, path, update=True)
@@ -186,12 +189,12 @@ async def test_sessions_and_documents_of_every_kind_are_compared(path):
         assert_matches_baseline("ses", path)
 
 
-def test_nothing_is_written_without_being_asked_for(path):
-    with pytest.raises(AssertionError, match="there is no baseline .* pytest --holdfast-update"):
-        assert_matches_baseline(state(), path)
-    assert_matches_baseline(state(a=1), path, update=True)
+def test_baseline_is_written_only_with_update(path):
+    with pytest.raises(AssertionError, match="no baseline .* pytest --holdfast-update"):
+        assert_matches_baseline(make_snapshot(), path)
+    assert_matches_baseline(make_snapshot(a=1), path, update=True)
     before = path.read_bytes()
     with pytest.raises(AssertionError):
-        assert_matches_baseline(state(a=2), path)
-    assert_matches_baseline(state(a=1), path, update=True)
+        assert_matches_baseline(make_snapshot(a=2), path)
+    assert_matches_baseline(make_snapshot(a=1), path, update=True)
     assert path.read_bytes() == before

@@ -28,7 +28,7 @@ class TestOneByOne(StateStoreSuite):
         return lambda: FaultyStateStore(MemoryStateStore(), atomic=False)
 
 
-def faulty(*plan, **options):
+def make_faulty_store(*plan, **options):
     return FaultyStateStore(MemoryStateStore(), plan, **options)
 
 
@@ -55,12 +55,12 @@ async def held(store):
     ids=str,
 )
 @async_test
-async def test_a_write_fails_as_planned_and_is_there_only_if_it_was_done(fault, raised):
+async def test_planned_write_fault(fault, raised):
     for write in (
         lambda store: store.put("b", b"2"),
         lambda store: store.put_many([Put("b", b"2")]),
     ):
-        store = faulty(fault)
+        store = make_faulty_store(fault)
         await store.put("a", b"1")
         with pytest.raises(raised) as caught:
             await write(store)
@@ -74,8 +74,8 @@ async def test_a_write_fails_as_planned_and_is_there_only_if_it_was_done(fault, 
 
 
 @async_test
-async def test_a_delete_whose_answer_is_lost_is_done():
-    store = faulty(Fault(2, "unknown", done=True))
+async def test_delete_with_a_lost_response_is_done():
+    store = make_faulty_store(Fault(2, "unknown", done=True))
     await store.put("a", b"1")
     with pytest.raises(StateStoreError):
         await store.delete("a")
@@ -84,8 +84,8 @@ async def test_a_delete_whose_answer_is_lost_is_done():
 
 
 @async_test
-async def test_who_does_not_get_an_answer_does_not_hear_of_a_conflict():
-    store = faulty(Fault(2, "unknown", done=True))
+async def test_lost_response_hides_a_conflict():
+    store = make_faulty_store(Fault(2, "unknown", done=True))
     await store.put("a", b"1")
     with pytest.raises(StateStoreError) as caught:
         await store.put("a", b"2", if_absent=True)
@@ -95,21 +95,21 @@ async def test_who_does_not_get_an_answer_does_not_hear_of_a_conflict():
 
 @pytest.mark.parametrize(("is_done", "left"), [(False, "ab"), (True, "abc")])
 @async_test
-async def test_a_batch_that_is_not_atomic_tears_at_the_write_that_fails(is_done, left):
+async def test_fault_tears_a_batch_that_is_not_atomic(is_done, left):
     batch = [Put(key, b"") for key in "abcd"]
-    store = faulty(Fault(3, "crash", is_done), atomic=False)
+    store = make_faulty_store(Fault(3, "crash", is_done), atomic=False)
     with pytest.raises(Crash):
         await store.put_many(batch)
     assert "".join(await held(store)) == left
-    whole = faulty(Fault(1, "crash", is_done))
+    whole = make_faulty_store(Fault(1, "crash", is_done))
     with pytest.raises(Crash):
         await whole.put_many(batch)
     assert "".join(await held(whole)) == ("abcd" if is_done else "")
 
 
 @async_test
-async def test_after_a_crash_nothing_works_but_in_another_process():
-    store = faulty(Fault(1, "crash", done=True))
+async def test_crashed_store_raises_until_it_is_wrapped_again():
+    store = make_faulty_store(Fault(1, "crash", done=True))
     with pytest.raises(Crash):
         await store.put("a", b"1")
     for call in (
@@ -130,8 +130,8 @@ async def test_after_a_crash_nothing_works_but_in_another_process():
 
 @pytest.mark.parametrize("kind", ["error", "unknown"])
 @async_test
-async def test_a_read_fails_as_planned_and_is_never_unknown(kind):
-    store = faulty(*(Fault(at, kind, of="reads") for at in (1, 2, 3)))
+async def test_planned_read_fault_is_never_unknown(kind):
+    store = make_faulty_store(*(Fault(at, kind, of="reads") for at in (1, 2, 3)))
     await store.put("a", b"1")
     for call in (
         lambda: store.get("a"),
@@ -147,9 +147,9 @@ async def test_a_read_fails_as_planned_and_is_never_unknown(kind):
 
 
 @async_test
-async def test_a_listing_fails_before_its_first_key_or_after_its_last():
+async def test_listing_fails_before_or_after_its_keys():
     for is_done in (False, True):
-        store = faulty(Fault(1, "error", is_done, of="reads"))
+        store = make_faulty_store(Fault(1, "error", is_done, of="reads"))
         await store.put_many([Put(key, b"") for key in "abc"])
         seen = []
         with pytest.raises(StateStoreError):
@@ -159,14 +159,14 @@ async def test_a_listing_fails_before_its_first_key_or_after_its_last():
 
 
 @async_test
-async def test_a_stale_read_gives_what_was_there_some_writes_ago():
+async def test_stale_read_returns_earlier_data():
     def stale(at, behind):
         return Fault(at, "stale", of="reads", behind=behind)
 
     async def keys(store, **bounds):
         return [key async for key in store.list(**bounds)]
 
-    store = faulty(remember=3)
+    store = make_faulty_store(remember=3)
     await store.put_many([Put("a", b"1"), Put("b", b"1")])
     await store.put("a", b"2")
     await store.delete("b")
@@ -182,8 +182,8 @@ async def test_a_stale_read_gives_what_was_there_some_writes_ago():
 
 
 @async_test
-async def test_a_condition_is_checked_against_the_truth_after_a_stale_read():
-    store = faulty(Fault(1, "stale", of="reads"), Fault(2, "stale", of="reads"))
+async def test_condition_is_checked_against_current_data():
+    store = make_faulty_store(Fault(1, "stale", of="reads"), Fault(2, "stale", of="reads"))
     await store.put("a", b"1")
     assert await store.get("a") is None
     with pytest.raises(ConflictError):
@@ -195,8 +195,8 @@ async def test_a_condition_is_checked_against_the_truth_after_a_stale_read():
 
 
 @async_test
-async def test_a_session_opened_by_a_stale_read_meets_a_conflict_and_loses_nothing():
-    store = faulty(remember=1)
+async def test_session_opened_by_a_stale_read_gets_a_conflict():
+    store = make_faulty_store(remember=1)
     first = await Session.open(store, agent_id="bot", session_id="ses")
     first.add_message("user", "one")
     await first.commit()
@@ -218,8 +218,8 @@ async def test_a_session_opened_by_a_stale_read_meets_a_conflict_and_loses_nothi
 
 @pytest.mark.parametrize("is_done", [False, True])
 @async_test
-async def test_what_is_late_is_done_before_or_after_the_wait(is_done):
-    store = faulty(Fault(1, "delay", is_done, seconds=0.05))
+async def test_delay_before_or_after_the_write(is_done):
+    store = make_faulty_store(Fault(1, "delay", is_done, seconds=0.05))
     begun = time.monotonic()
     work = asyncio.create_task(store.put("a", b"1"))
     await asyncio.sleep(0.01)
@@ -230,7 +230,7 @@ async def test_what_is_late_is_done_before_or_after_the_wait(is_done):
 
 
 async def outcomes(**options):
-    store = faulty(rate=0.3, longest_delay=0, **options)
+    store = make_faulty_store(rate=0.3, longest_delay=0, **options)
     for number in range(100):
         for call in (store.put(f"{number}", b""), store.get(f"{number}")):
             try:
@@ -241,7 +241,7 @@ async def outcomes(**options):
 
 
 @async_test
-async def test_the_same_seed_fails_in_the_same_way_and_another_in_another():
+async def test_seed_determines_the_faults():
     one, same, other = [await outcomes(seed=seed) for seed in (7, 7, 8)]
     assert one.faults == same.faults != other.faults
     assert set(one.counts) == {"error", "unknown", "delay"}
@@ -252,8 +252,8 @@ async def test_the_same_seed_fails_in_the_same_way_and_another_in_another():
 
 
 @async_test
-async def test_faults_by_chance_end_when_the_rate_is_nothing():
-    store = faulty(rate=1.0, kinds=["error"])
+async def test_rate_0_stops_random_faults():
+    store = make_faulty_store(rate=1.0, kinds=["error"])
     with pytest.raises(StateStoreError):
         await store.put("a", b"1")
     store.rate = 0.0
@@ -262,8 +262,8 @@ async def test_faults_by_chance_end_when_the_rate_is_nothing():
 
 
 @async_test
-async def test_retries_around_it_see_a_session_through():
-    store = RetryingStateStore(faulty(rate=0.2, seed=3, kinds=["error"]), 9, 0, 0)
+async def test_retrying_store_hides_faults():
+    store = RetryingStateStore(make_faulty_store(rate=0.2, seed=3, kinds=["error"]), 9, 0, 0)
     async with Session.open(store, agent_id="bot", session_id="ses") as session:
         for number in range(20):
             session.add_message("user", f"hello {number}")
@@ -273,32 +273,32 @@ async def test_retries_around_it_see_a_session_through():
     assert len(again.messages) == 20
 
 
-# ----------------------------------------------------------------------------- what is refused
+# ----------------------------------------------------------------------------- invalid arguments
 
 
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"at": 0}, "counted from 1"),
+        ({"at": 0}, "at must be 1 or more"),
         ({"kind": "flood"}, "one of error, unknown"),
-        ({"of": "calls"}, '"writes" or of "reads"'),
-        ({"done": True}, "what is refused is not done"),
+        ({"of": "calls"}, 'of must be "writes" or "reads"'),
+        ({"done": True}, "cannot be done"),
         ({"kind": "stale"}, 'of="reads"'),
-        ({"behind": 0}, "1 write behind"),
+        ({"behind": 0}, "behind must be 1 or more"),
     ],
 )
-def test_a_fault_that_cannot_be_is_refused(change, problem):
+def test_invalid_fault_is_refused(change, problem):
     with pytest.raises(ValueError, match=problem):
         replace(Fault(1, "error"), **change)
 
 
-def test_a_store_that_cannot_be_is_refused(tmp_path):
+def test_invalid_options_are_refused(tmp_path):
     with pytest.raises(ValueError, match="is not atomic"):
         FaultyStateStore(FileStateStore(tmp_path), atomic=True)
     with pytest.raises(ValueError, match="from 0 to 1"):
-        faulty(rate=2)
-    with pytest.raises(ValueError, match="one of error, unknown"):
-        faulty(kinds=["flood"])
+        make_faulty_store(rate=2)
+    with pytest.raises(ValueError, match="must be of error, unknown"):
+        make_faulty_store(kinds=["flood"])
     with pytest.raises(ValueError, match="remember=3"):
-        faulty(remember=1).plan(Fault(1, "stale", of="reads", behind=3))
-    run_async(faulty().close())
+        make_faulty_store(remember=1).plan(Fault(1, "stale", of="reads", behind=3))
+    run_async(make_faulty_store().close())

@@ -1,11 +1,11 @@
-"""The plugin of pytest, as somebody's own tests use it: pytest runs in a process of its own."""
+"""The pytest plugin, in test files as users write them."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -24,20 +24,40 @@ def test_greeting(holdfast_session):
 """
 
 
-@pytest.fixture
-def ran(tmp_path):
-    """Writes a test and runs pytest on it: the exit code and what was printed."""
+ARGUMENTS = ("-p", "holdfast.pytest_plugin", "-W", "error", "-p", "no:cacheprovider")
 
-    def run(code, *options, name="test_it.py", plugin="holdfast.pytest_plugin"):
+
+@pytest.fixture
+def run_pytest(tmp_path, monkeypatch, capsys):
+    """Write a test file and run pytest on it in this process; return exit code and output."""
+    # Load no other plugin, and not this one again by its entry point.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # a file may change within a second
+    monkeypatch.chdir(tmp_path)
+
+    def run(code, *options, name="test_it.py"):
+        (tmp_path / name).write_text(code)
+        capsys.readouterr()
+        paths = ("--rootdir", str(tmp_path), "--import-mode", "importlib")
+        result = pytest.main([*ARGUMENTS, "-s", *paths, *options, name])
+        printed = capsys.readouterr()
+        for module in [each for each in sys.modules if each.rpartition(".")[2] == Path(name).stem]:
+            del sys.modules[module]  # the next run imports the changed file
+        return int(result), printed.out + printed.err
+
+    return run
+
+
+@pytest.fixture
+def run_process(tmp_path, monkeypatch):
+    """The same in a new process."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+    def run(code, *options, name="test_it.py"):
         (tmp_path / name).write_text(code)
         done = subprocess.run(
-            [
-                *(sys.executable, "-m", "pytest", "-p", plugin, "-W", "error"),
-                *("-p", "no:cacheprovider", "--rootdir", str(tmp_path), *options, name),
-            ],
+            [sys.executable, "-m", "pytest", *ARGUMENTS, *options, name],
             cwd=tmp_path,
-            # No other plugin, and this one is not loaded a second time by its entry point.
-            env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
             capture_output=True,
             text=True,
             check=False,
@@ -47,54 +67,54 @@ def ran(tmp_path):
     return run
 
 
-def greeting(text="Hello", number=1, ignore=()):
+def make_test(text="Hello", number=1, ignore=()):
     return TEST.format(text=text, number=number, ignore=list(ignore))
 
 
-def read(path):
+def read_baseline(path):
     return Document.from_dict(read_json_file(path))
 
 
-def test_a_missing_baseline_fails_and_says_how_to_write_it(ran, tmp_path):
-    code, printed = ran(greeting())
+def test_missing_baseline_fails_with_a_hint(run_pytest, tmp_path):
+    code, printed = run_pytest(make_test())
     assert code == 1
-    assert f"there is no baseline {tmp_path / 'baseline.json'}" in printed
+    assert f"no baseline {tmp_path / 'baseline.json'}" in printed
     assert "run pytest --holdfast-update to write it" in printed
     assert not (tmp_path / "baseline.json").exists()
 
 
-def test_a_baseline_is_written_and_then_matched(ran, tmp_path):
-    code, printed = ran(greeting(), "--holdfast-update")
+def test_baseline_is_written_and_then_matched(run_pytest, tmp_path):
+    code, printed = run_pytest(make_test(), "--holdfast-update")
     assert code == 0, printed
     assert "holdfast baselines" in printed
     assert "wrote baseline.json" in printed
     written = (tmp_path / "baseline.json").read_bytes()
-    assert read(tmp_path / "baseline.json").state.messages[0]["content"] == "Hello"
+    assert read_baseline(tmp_path / "baseline.json").state.messages[0]["content"] == "Hello"
 
-    code, printed = ran(greeting())
+    code, printed = run_pytest(make_test())
     assert code == 0, printed
     assert "holdfast baselines" not in printed
 
-    # What matches is left as it is, so that version control shows what has changed.
-    code, printed = ran(greeting(), "--holdfast-update")
+    # A baseline that matches is not rewritten.
+    code, printed = run_pytest(make_test(), "--holdfast-update")
     assert code == 0
     assert "holdfast baselines" not in printed
     assert (tmp_path / "baseline.json").read_bytes() == written
 
 
-def test_a_difference_is_shown_place_by_place_and_can_be_taken_over(ran, tmp_path):
-    ran(greeting(), "--holdfast-update")
-    changed = greeting("Good morning", 2) + "\n"
+def test_differences_are_reported_and_can_be_accepted(run_pytest, tmp_path):
+    run_pytest(make_test(), "--holdfast-update")
+    changed = make_test("Good morning", 2) + "\n"
     changed = changed.replace('["a", "b"]', '["a", "c", "d"]')
     changed = changed.replace(
         "    assert_matches",
         "    session.set('new', 7)\n    session.delete('plan.x')\n    assert_matches",
     )
-    code, printed = ran(changed)
+    code, printed = run_pytest(changed)
     assert code == 1
     shown = [line[2:].strip() for line in printed.splitlines() if line.startswith("E  ")]
     assert (
-        f"AssertionError: the state differs from the baseline {tmp_path}/baseline.json in 7 places:"
+        f"AssertionError: state differs from baseline {tmp_path}/baseline.json in 7 places:"
         in shown
     )
     at = shown.index("~ messages[0].content")
@@ -103,26 +123,26 @@ def test_a_difference_is_shown_place_by_place_and_can_be_taken_over(ran, tmp_pat
         assert line in shown
     for line in ("+ values.plan.steps[2]", "~ values.started_at", "+ values.new"):
         assert line in shown
-    assert "pytest --holdfast-update to make it the baseline." in shown
-    assert "baselines.py" not in printed  # nothing of ours in the traceback
+    assert "pytest --holdfast-update to update the baseline." in shown
+    assert "baselines.py" not in printed  # the traceback hides our code
 
-    code, printed = ran(changed, "--holdfast-update")
+    code, printed = run_pytest(changed, "--holdfast-update")
     assert code == 0
     assert "updated baseline.json" in printed
-    assert ran(changed)[0] == 0
+    assert run_pytest(changed)[0] == 0
 
 
-def test_what_is_ignored_may_differ(ran):
+def test_ignored_paths_may_differ(run_pytest):
     ignore = ["values.started_at", "messages[*].id", "/values/plan/range/1"]
-    ran(greeting(ignore=ignore), "--holdfast-update")
-    assert ran(greeting(number=2, ignore=ignore))[0] == 0
-    code, printed = ran(greeting("Hi", 2, ignore))
+    run_pytest(make_test(ignore=ignore), "--holdfast-update")
+    assert run_pytest(make_test(number=2, ignore=ignore))[0] == 0
+    code, printed = run_pytest(make_test("Hi", 2, ignore))
     assert code == 1
     assert "in 1 place:" in printed
 
 
-def test_a_wrong_path_to_ignore_is_an_error(ran):
-    code, printed = ran(greeting(ignore=["started_at"]), "--holdfast-update")
+def test_invalid_ignore_path_is_an_error(run_pytest):
+    code, printed = run_pytest(make_test(ignore=["started_at"]), "--holdfast-update")
     assert code == 1
     assert "did you mean values.started_at?" in printed
 
@@ -146,7 +166,7 @@ def test_it(holdfast_session):
     global stores
     stores = [each.state_store for each in (session, again, empty, named)]
 
-def test_all_of_them_were_closed():
+def test_all_were_closed():
     import asyncio, pytest
     from holdfast import StateStoreError
     for store in stores:
@@ -155,27 +175,27 @@ def test_all_of_them_were_closed():
 """
 
 
-def test_a_session_is_restored_from_a_document_and_closed_at_the_end(ran, tmp_path):
-    ran(greeting(), "--holdfast-update")
-    code, printed = ran(RESTORED.format(path="baseline.json"))
+def test_session_is_restored_and_closed(run_pytest, tmp_path):
+    run_pytest(make_test(), "--holdfast-update")
+    code, printed = run_pytest(RESTORED.format(path="baseline.json"))
     assert code == 0, printed
 
 
-def test_paths_are_relative_to_the_folder_of_the_test(ran, tmp_path):
+def test_paths_are_relative_to_the_test(run_pytest, tmp_path):
     (tmp_path / "inner").mkdir()
-    code, printed = ran(
-        greeting().replace("baseline.json", "data/b.json.gz"),
+    code, printed = run_pytest(
+        make_test().replace("baseline.json", "data/b.json.gz"),
         "--holdfast-update",
         name="inner/test_inner.py",
     )
     assert code == 0, printed
     assert "wrote inner/data/b.json.gz" in printed
-    code, printed = ran(RESTORED.format(path="data/b.json.gz"), name="inner/test_inner.py")
+    code, printed = run_pytest(RESTORED.format(path="data/b.json.gz"), name="inner/test_inner.py")
     assert code == 0, printed
 
 
-def test_a_session_of_several_agents_is_restored_as_one(ran, tmp_path):
-    code, printed = ran(
+def test_multi_agent_session_is_restored(run_pytest, tmp_path):
+    code, printed = run_pytest(
         """
 from holdfast import BlockingSession
 from holdfast.testing import assert_matches_baseline
@@ -192,57 +212,57 @@ def test_it(holdfast_session):
     assert code == 0, printed
 
 
-def test_baselines_that_workers_wrote_are_in_the_summary(ran, tmp_path):
+def test_summary_includes_baselines_of_xdist_workers(run_process, tmp_path):
     pytest.importorskip("xdist")
-    code, printed = ran(greeting(), "--holdfast-update", "-p", "xdist.plugin", "-n", "1")
+    code, printed = run_process(make_test(), "--holdfast-update", "-p", "xdist.plugin", "-n", "1")
     assert code == 0, printed
     assert "wrote baseline.json" in printed
 
 
-def test_a_damaged_baseline_is_an_error_until_it_is_written_anew(ran, tmp_path):
+def test_damaged_baseline_is_an_error_without_update(run_pytest, tmp_path):
     (tmp_path / "baseline.json").write_text("{")
-    code, printed = ran(greeting())
+    code, printed = run_pytest(make_test())
     assert code == 1
     assert "is not JSON, or is truncated" in printed
-    code, printed = ran(greeting(), "--holdfast-update")
+    code, printed = run_pytest(make_test(), "--holdfast-update")
     assert code == 0
     assert "updated baseline.json" in printed
 
 
-def test_a_baseline_may_be_edited_by_hand(ran, tmp_path):
-    ran(greeting(), "--holdfast-update")
+def test_baseline_may_be_edited(run_pytest, tmp_path):
+    run_pytest(make_test(), "--holdfast-update")
     path = tmp_path / "baseline.json"
     tree = json.loads(path.read_text())
     tree["state"]["messages"][0]["content"] = "Hi"
     path.write_text(json.dumps(tree))
-    assert ran(greeting("Hi"))[0] == 0
+    assert run_pytest(make_test("Hi"))[0] == 0
 
 
 BARE = """
 import sys
 
-def test_nothing_heavy_was_imported():
+def test_imports():
     assert not {"hypothesis", "asyncio", "holdfast.sessions", "holdfast.testing"} & set(sys.modules)
 """
 
 
-def test_the_plugin_costs_those_who_do_not_use_it_nothing(ran):
-    code, printed = ran(BARE)
+def test_plugin_imports_nothing_heavy(run_process):
+    code, printed = run_process(BARE)
     assert code == 0, printed
 
 
-def test_the_plugin_works_where_hypothesis_is_missing(ran, tmp_path):
+def test_plugin_works_without_hypothesis(run_process, tmp_path):
     (tmp_path / "conftest.py").write_text("import sys\nsys.modules['hypothesis'] = None\n")
-    code, printed = ran(
+    code, printed = run_process(
         "def test_it(holdfast_session):\n    holdfast_session().add_message('user', 'x')\n",
     )
     assert code == 0, printed
 
 
-def test_the_option_and_the_fixture_are_documented_by_pytest(ran):
-    code, printed = ran("", "--help")
+def test_option_and_fixture_have_help(run_pytest):
+    code, printed = run_pytest("", "--help")
     assert code == 0
     assert "--holdfast-update" in printed
-    code, printed = ran("", "--fixtures")
+    code, printed = run_pytest("", "--fixtures")
     assert "holdfast_session" in printed
-    assert "gives a session in memory" in printed
+    assert "opens an in-memory session" in printed

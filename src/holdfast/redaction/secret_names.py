@@ -190,7 +190,7 @@ class SecretNames:
         return self.fit(before, value)
 
     def assigned(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield the positions of secrets that follow a name, as in code, settings, JSON or prose."""
+        """Yield the positions of secrets that follow a name, as in code, JSON or prose."""
         done = 0
         for first, last in find_name_words(text):
             if first < done:

@@ -1,8 +1,7 @@
-"""Suites that anybody can run over a ``StateStore`` or a ``SnapshotStorage`` of their own.
+"""Test suites for implementations of ``StateStore`` and ``SnapshotStorage``, and tests of agents.
 
-And what an agent is tested with: baselines to compare with, and a store that fails on purpose.
-
-They need pytest and Hypothesis: ``pip install 'holdfast[testing]'``.
+Agents are tested with baselines and fault injection. Needs pytest and Hypothesis:
+``pip install 'holdfast[testing]'``.
 """
 
 from __future__ import annotations
@@ -12,18 +11,18 @@ from holdfast.extras import require_extra
 with require_extra("testing"):
     import pytest
 
-# Before they are imported: or else a check that fails would not say what was compared.
+# Before the imports, so that failed asserts show the compared values.
 for _suite in (
     "writing_suite",
     "conditions_suite",
     "listing_suite",
-    "sharing_suite",
+    "concurrency_suite",
     "state_machine",
     "snapshot_checks",
     "snapshot_saving_suite",
     "snapshot_listing_suite",
-    "snapshot_places_suite",
-    "snapshot_sharing_suite",
+    "snapshot_locations_suite",
+    "snapshot_concurrency_suite",
 ):
     pytest.register_assert_rewrite(f"holdfast.testing.{_suite}")
 

@@ -1,6 +1,6 @@
-"""A session's state compared with a baseline: a document that was once found to be right.
+"""Compare a session's state with a baseline, a document of the expected state.
 
-So a change of a prompt, a model or a tool shows what it changes, in words that a person reads.
+The error lists each path that differs, so that a changed prompt, model or tool shows its effect.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.documents.files import read_document, write_document
 from holdfast.documents.json_diff import Difference, diff_states
 from holdfast.documents.json_path import EntryPaths, format_path, parse_paths, remove_paths
 from holdfast.errors import InvalidDocumentError, short_repr
-from holdfast.pytest_plugin import UPDATE, beside_test, is_updating, report_written
+from holdfast.pytest_plugin import UPDATE, is_updating, report_written, resolve_path
 from holdfast.sessions.blocking import BlockingSession
 from holdfast.sessions.session import Session
 from holdfast.snapshots.session_snapshot import SessionSnapshot
@@ -27,10 +27,10 @@ from holdfast.values.binary_encoding import encode, is_same_value
 
 Comparable: TypeAlias = BlockingSession | Session | SessionSnapshot | Document | Snapshot
 
-MOST_PLACES = 40
-MOST_LINES = 20
-LONGEST = 160
-NEAR = 40
+MAX_CHANGES = 40
+MAX_LINES = 20
+MAX_LENGTH = 160
+CONTEXT = 40
 
 
 def assert_matches_baseline(
@@ -40,43 +40,49 @@ def assert_matches_baseline(
     *,
     update: bool | None = None,
 ) -> None:
-    """Fail where a state is not that of a baseline, and say where it differs.
+    """Fail if a state differs from a baseline, and list the paths that differ.
 
-    ``path`` is relative to the folder of the test. ``ignore`` are paths to what may differ:
-    ``values.started_at``, ``messages[*].id``. Under ``pytest --holdfast-update``, or with
-    ``update``, the baseline is written where it is missing or differs, and the test passes.
+    ``path`` is relative to the folder of the test. Paths in ``ignore`` may differ:
+    ``values.started_at``, ``messages[*].id``. With ``pytest --holdfast-update``, or ``update``,
+    a baseline that is missing or differs is written instead.
+
+    Raises:
+        AssertionError: The state differs, or the baseline does not exist.
+        InvalidDocumentError: The baseline cannot be read.
+        ValueError: A path in ``ignore`` is invalid.
+
     """
     __tracebackhide__ = True
     ignored = parse_paths(ignore)
-    state = state_of(actual)
-    target = beside_test(path)
+    state = extract_state(actual)
+    target = resolve_path(path)
     may_write = is_updating() if update is None else update
     if not target.exists():
         if not may_write:
             raise AssertionError(
-                f"there is no baseline {target}: if the state is right, run pytest {UPDATE} to "
-                "write it, and keep it with the tests"
+                f"no baseline {target}; if the state is right, run pytest {UPDATE} to write it, "
+                "and commit it with the tests"
             )
-        write(actual, target, "wrote")
+        write_baseline(actual, target, "wrote")
         return
     try:
         baseline = read_document(target, allow_modified=True)
     except InvalidDocumentError:
         if not may_write:
             raise
-        write(actual, target, "updated")
+        write_baseline(actual, target, "updated")
         return
     found = diff_states(remove_paths(state, ignored), remove_paths(baseline.snapshot, ignored))
     if found and may_write:
-        write(actual, target, "updated")
+        write_baseline(actual, target, "updated")
     elif found:
         raise AssertionError(
-            report(found, target, EntryPaths(state), EntryPaths(baseline.snapshot))
+            format_report(found, target, EntryPaths(state), EntryPaths(baseline.snapshot))
         )
 
 
-def state_of(actual: Comparable) -> Snapshot:
-    """The state that is compared: of a session as it is in memory, committed or not."""
+def extract_state(actual: Comparable) -> Snapshot:
+    """Return the state to compare; a session's pending events are included."""
     if isinstance(actual, Snapshot):
         return actual
     if isinstance(actual, SessionSnapshot | Document):
@@ -88,14 +94,14 @@ def state_of(actual: Comparable) -> Snapshot:
     )
 
 
-def write(actual: Comparable, target: Path, what: str) -> None:
-    """Write a baseline: a document, without the events that led there."""
+def write_baseline(actual: Comparable, target: Path, what: str) -> None:
+    """Write a baseline, a document without events."""
     if isinstance(actual, SessionSnapshot):
         actual = Document.from_snapshot(actual)
     elif not isinstance(actual, Document):
         session = None if isinstance(actual, Snapshot) else actual
         actual = Document(
-            snapshot=state_of(actual),
+            snapshot=extract_state(actual),
             agent_id=session.agent_id if session else "baseline",
             session_id=session.session_id if session else "baseline",
             scope=session.scope if session else "agent",
@@ -105,68 +111,68 @@ def write(actual: Comparable, target: Path, what: str) -> None:
     report_written(target, what)
 
 
-# --------------------------------------------------------------------------- what it says
+# ------------------------------------------------------------------------------ error message
 
 
-def report(found: list[Difference], target: Path, now: EntryPaths, then: EntryPaths) -> str:
-    """What differs, place by place, each as a path that may be ignored."""
+def format_report(found: list[Difference], target: Path, now: EntryPaths, then: EntryPaths) -> str:
+    """Return the error message: each path that differs, in the form of ``ignore``."""
     places = [
         place
         for each in found
-        for place in places_of(each, then if each.kind == "removed" else now)
+        for place in list_changes(each, then if each.kind == "removed" else now)
     ]
-    lines = [f"the state differs from the baseline {target} in {count(len(places), 'place')}:", ""]
-    for sign, where, details in places[:MOST_PLACES]:
+    lines = [f"state differs from baseline {target} in {format_count(len(places), 'place')}:", ""]
+    for sign, where, details in places[:MAX_CHANGES]:
         lines.append(f"  {sign} {where}")
         lines += [f"      {line}" for line in details]
-    if len(places) > MOST_PLACES:
-        lines.append(f"  … and {count(len(places) - MOST_PLACES, 'more place')}")
+    if len(places) > MAX_CHANGES:
+        lines.append(f"  … and {format_count(len(places) - MAX_CHANGES, 'more place')}")
     lines += [
         "",
-        "Where it may differ, add the path to ignore=[…]. Where the new state is right, run",
-        f"pytest {UPDATE} to make it the baseline.",
+        "Add a path to ignore=[…] if it may differ. If the new state is right, run",
+        f"pytest {UPDATE} to update the baseline.",
     ]
     return "\n".join(lines)
 
 
-def count(number: int, what: str) -> str:
-    """So many of something."""
+def format_count(number: int, what: str) -> str:
+    """Return a number with its noun."""
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
-def places_of(each: Difference, places: EntryPaths) -> Iterator[tuple[str, str, list[str]]]:
-    """A sign, a path and details for each place in which an entry differs."""
+def list_changes(each: Difference, places: EntryPaths) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield a sign, a path and details for each change of an entry."""
     steps = places.steps_to(each.namespace, each.key)
     if each.kind == "added":
-        yield "+", format_path(steps), [shortened(each.after)]
+        yield "+", format_path(steps), [shorten(each.after)]
     elif each.kind == "removed":
-        yield "-", format_path(steps), [shortened(each.before)]
+        yield "-", format_path(steps), [shorten(each.before)]
     else:
-        yield from unequal(each.before, each.after, steps)
+        yield from diff_values(each.before, each.after, steps)
 
 
-def unequal(
+def diff_values(
     before: Any, after: Any, steps: tuple[object, ...]
 ) -> Iterator[tuple[str, str, list[str]]]:
-    """The same for what differs inside a value, as far as a path can say where."""
+    """Yield the same for each change inside a value."""
     if is_same_value(encode(before), encode(after)):
         return
-    inner, later = inside(before), inside(after)
+    inner, later = get_children(before), get_children(after)
     if type(before) is not type(after) or inner is None or later is None:
-        yield "~", format_path(steps), told(before, after)
+        yield "~", format_path(steps), format_change(before, after)
         return
     for key, value in inner.items():
         if key not in later:
-            yield "-", format_path((*steps, key)), [shortened(value)]
+            yield "-", format_path((*steps, key)), [shorten(value)]
     for key, value in later.items():
         if key in inner:
-            yield from unequal(inner[key], value, (*steps, key))
+            yield from diff_values(inner[key], value, (*steps, key))
         else:
-            yield "+", format_path((*steps, key)), [shortened(value)]
+            yield "+", format_path((*steps, key)), [shorten(value)]
 
 
-def inside(value: Any) -> dict[object, Any] | None:
-    """What a value holds, by the steps that lead to it; None where no path leads further."""
+def get_children(value: Any) -> dict[object, Any] | None:
+    """Return the items of a value by path step; None if it has no addressable items."""
     if isinstance(value, list | tuple):
         return dict(enumerate(value))
     if isinstance(value, dict) and all(type(key) in (str, int) for key in value):
@@ -174,25 +180,25 @@ def inside(value: Any) -> dict[object, Any] | None:
     return None
 
 
-def told(old: Any, new: Any) -> list[str]:
-    """What was there and what is there now; of long texts only where they differ."""
+def format_change(old: Any, new: Any) -> list[str]:
+    """Return the old and the new value; of long texts only the part that differs."""
     start = 0
     if isinstance(old, str) and isinstance(new, str):
         if "\n" in old or "\n" in new:
             lines = list(difflib.unified_diff(old.splitlines(), new.splitlines(), n=1, lineterm=""))
-            more = ["…"] if len(lines) > MOST_LINES + 2 else []
+            more = ["…"] if len(lines) > MAX_LINES + 2 else []
             if lines:
-                return [line[:LONGEST] for line in lines[2 : MOST_LINES + 2]] + more
+                return [line[:MAX_LENGTH] for line in lines[2 : MAX_LINES + 2]] + more
         pairs = enumerate(zip(old, new, strict=False))
         differ = next((at for at, (a, b) in pairs if a != b), min(len(old), len(new)))
-        start = max(0, differ - NEAR)
-    return [f"- {shortened(old, start)}", f"+ {shortened(new, start)}"]
+        start = max(0, differ - CONTEXT)
+    return [f"- {shorten(old, start)}", f"+ {shorten(new, start)}"]
 
 
-def shortened(value: Any, start: int = 0) -> str:
-    """A value on one line; of a long text the part that begins there."""
-    if isinstance(value, str) and len(value) > LONGEST:
-        part = json.dumps(value[start : start + LONGEST], ensure_ascii=False)
-        return f"{'…' if start else ''}{part}{'…' if start + LONGEST < len(value) else ''}"
+def shorten(value: Any, start: int = 0) -> str:
+    """Return a value on one line; of a long text the part from ``start``."""
+    if isinstance(value, str) and len(value) > MAX_LENGTH:
+        part = json.dumps(value[start : start + MAX_LENGTH], ensure_ascii=False)
+        return f"{'…' if start else ''}{part}{'…' if start + MAX_LENGTH < len(value) else ''}"
     text = json.dumps(to_json(value), ensure_ascii=False)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}… ({len(text):,} characters)"
+    return text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]}… ({len(text):,} characters)"

@@ -1,4 +1,4 @@
-"""What the suites share: keys that backends stumble over, and short words for common steps."""
+"""Difficult keys and common steps of the state store suites."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ STRANGE_KEYS = (
     "CASE",
     "Case",
     "\u00e9",  # one character
-    "e\u0301",  # the same to the eye, in two
+    "e\u0301",  # looks the same, two characters
     "\U0001f419 emoji",
     "\ud7ff",
     "\ue000",
@@ -72,34 +72,34 @@ STRANGE_KEYS = (
 )
 
 
-def in_loop(
+def async_test(
     test: Callable[[Suite, NewStore], Awaitable[None]],
 ) -> Callable[[Suite, NewStore], None]:
-    """A coroutine as a test that pytest can run by itself."""
+    """Wrap a coroutine function as a test that needs no pytest plugin."""
 
     @functools.wraps(test)
     def run(self: Suite, new_store: NewStore) -> None:
-        async def whole() -> None:
+        async def run_test() -> None:
             await test(self, new_store)
 
-        asyncio.run(whole())
+        asyncio.run(run_test())
 
     return run
 
 
-async def listed(keys: AsyncIterator[str]) -> list[str]:
-    """A listing as a list."""
+async def collect_keys(keys: AsyncIterator[str]) -> list[str]:
+    """Return a listing as a list."""
     return [key async for key in keys]
 
 
-async def content(store: StateStore) -> dict[str, bytes]:
-    """Everything in a store."""
-    entries = await store.get_many(await listed(store.list()))
+async def read_all(store: StateStore) -> dict[str, bytes]:
+    """Return all values of a store by key."""
+    entries = await store.get_many(await collect_keys(store.list()))
     return {key: entry.value for key, entry in entries.items()}
 
 
-async def use(store: StateStore, value: bytes) -> None:
-    """Write and read in one event loop."""
+async def write_and_read(store: StateStore, value: bytes) -> None:
+    """Write a value and read it back."""
     await store.put("a", value)
     found = await store.get("a")
     assert found is not None
@@ -107,7 +107,7 @@ async def use(store: StateStore, value: bytes) -> None:
 
 
 async def increment(store: StateStore, key: str) -> None:
-    """Add one to a number, however many others do."""
+    """Add one to a number with conditional writes; retry on conflict."""
     for attempt in itertools.count():
         entry = await store.get(key)
         try:
@@ -117,5 +117,5 @@ async def increment(store: StateStore, key: str) -> None:
                 await store.put(key, b"%d" % (int(entry.value) + 1), if_match=entry.etag)
             return
         except ConflictError:
-            # Or else of many who read at once all but one will have read in vain, again and again.
+            # Back off: of many concurrent readers only one succeeds.
             await asyncio.sleep(random.uniform(0, 0.001) * 2 ** min(attempt, 6))  # noqa: S311

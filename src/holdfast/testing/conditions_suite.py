@@ -1,4 +1,4 @@
-"""Batches that depend on keys they do not write."""
+"""Batches with conditions on keys that they do not write."""
 
 from __future__ import annotations
 
@@ -9,29 +9,27 @@ import pytest
 from holdfast.errors import ConflictError, StateStoreError
 from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Condition, Put
-from holdfast.testing.checks import NewStore, content, in_loop
+from holdfast.testing.checks import NewStore, async_test, read_all
 
 ROUNDS = 8
 WRITERS = 4
 
 
 class ConditionsSuite:
-    """``put_many`` with conditions, where the store says that it accepts them."""
+    """``put_many`` with conditions, if the store supports them."""
 
-    @in_loop
-    async def test_conditions_are_refused_where_the_store_does_not_check_them(
-        self, new_store: NewStore
-    ) -> None:
+    @async_test
+    async def test_unsupported_conditions_are_refused(self, new_store: NewStore) -> None:
         async with new_store() as store:
             if store.conditional_put_many:
-                pytest.skip("the store checks conditions, and says so")
+                pytest.skip("the store declares conditional batches")
             etag = await store.put("fence", b"1")
             with pytest.raises(StateStoreError, match="conditions"):
                 await store.put_many([Put("a", b"1")], conditions=[Condition("fence", etag)])
-            assert await content(store) == {"fence": b"1"}
+            assert await read_all(store) == {"fence": b"1"}
 
-    @in_loop
-    async def test_a_batch_is_written_where_its_conditions_hold(self, new_store: NewStore) -> None:
+    @async_test
+    async def test_put_many_writes_if_conditions_hold(self, new_store: NewStore) -> None:
         async with new_store() as store:
             require_conditions(store)
             one, two = [await store.put(key, b"0") for key in ("one", "two")]
@@ -42,12 +40,12 @@ class ConditionsSuite:
             await store.put_many([Put("z", b"1"), Put("b", b"1")], conditions=conditions)
             assert await store.put_many([], conditions=conditions) == []
             written = {"a": b"3", "b": b"1", "z": b"1"}
-            assert await content(store) == {**written, "one": b"0", "two": b"0"}
+            assert await read_all(store) == {**written, "one": b"0", "two": b"0"}
             entries = await store.get_many(["one", "two"])
             assert [entry.etag for entry in entries.values()] == [one, two]
 
-    @in_loop
-    async def test_a_condition_that_does_not_hold_names_its_key_and_nothing_is_written(
+    @async_test
+    async def test_failed_condition_names_its_key_and_writes_nothing(
         self, new_store: NewStore
     ) -> None:
         async with new_store() as store:
@@ -57,7 +55,7 @@ class ConditionsSuite:
             await store.put("m-moved", b"1")
             gone = await store.put("m-gone", b"0")
             await store.delete("m-gone")
-            before = await content(store)
+            before = await read_all(store)
             for condition in (
                 Condition("m-moved", stale),
                 Condition("m-gone", gone),
@@ -70,7 +68,7 @@ class ConditionsSuite:
                     [Put("a", b"1")],
                     [Put("z", b"1", if_absent=True)],
                     [Put("m-moved/x", b"1"), Put("a", b"1")],
-                    # The condition of a put fails as well; the condition of the batch comes first.
+                    # The put fails too; conditions of the batch are checked first.
                     [Put("a", b"1", if_match="no-such-etag")],
                     [Put("z", b"1"), Put("a", b"1", if_match="no-such-etag")],
                 ):
@@ -78,12 +76,10 @@ class ConditionsSuite:
                         await store.put_many(puts, conditions=[condition])
                     assert caught.value.key == condition.key
                     assert repr(condition.key) in str(caught.value)
-                    assert await content(store) == before
+                    assert await read_all(store) == before
 
-    @in_loop
-    async def test_a_put_that_fails_is_named_where_all_conditions_hold(
-        self, new_store: NewStore
-    ) -> None:
+    @async_test
+    async def test_failed_put_is_named_if_conditions_hold(self, new_store: NewStore) -> None:
         async with new_store() as store:
             require_conditions(store)
             conditions = [Condition("fence", await store.put("fence", b"0"))]
@@ -97,10 +93,10 @@ class ConditionsSuite:
                     with pytest.raises(ConflictError) as caught:
                         await store.put_many(puts, conditions=conditions)
                     assert caught.value.key == bad.key
-                    assert await content(store) == {"fence": b"0", "held": b"0"}
+                    assert await read_all(store) == {"fence": b"0", "held": b"0"}
 
-    @in_loop
-    async def test_a_batch_concerns_each_key_once(self, new_store: NewStore) -> None:
+    @async_test
+    async def test_duplicate_keys_in_a_batch_are_refused(self, new_store: NewStore) -> None:
         async with new_store() as store:
             require_conditions(store)
             etag = await store.put("fence", b"0")
@@ -113,10 +109,10 @@ class ConditionsSuite:
                     await store.put_many(puts, conditions=conditions)
             with pytest.raises(TypeError):
                 await store.put_many([Put("a", b"1")], conditions=[("fence", etag)])  # type: ignore[list-item]
-            assert await content(store) == {"fence": b"0"}
+            assert await read_all(store) == {"fence": b"0"}
 
-    @in_loop
-    async def test_after_a_delete_has_returned_no_batch_on_its_key_is_acknowledged(
+    @async_test
+    async def test_no_batch_succeeds_after_its_condition_key_was_deleted(
         self, new_store: NewStore
     ) -> None:
         async with new_store() as writing, new_store() as other:
@@ -140,8 +136,8 @@ class ConditionsSuite:
                 found = [key async for key in deleting.list(f"round/{round_}/")]
                 assert found == sorted(race.acknowledged)
 
-    @in_loop
-    async def test_batches_that_need_what_others_write_do_not_lock_each_other_out(
+    @async_test
+    async def test_batches_that_depend_on_each_other_do_not_deadlock(
         self, new_store: NewStore
     ) -> None:
         async with new_store() as store:
@@ -165,7 +161,7 @@ class ConditionsSuite:
 
 
 class Race:
-    """What became of writers whose condition is about to fail."""
+    """The results of writers whose condition is about to fail."""
 
     def __init__(self) -> None:
         self.started = asyncio.Event()
@@ -178,10 +174,10 @@ class Race:
 async def write_while_held(
     store: StateStore, held: Condition, place: str, writer: int, race: Race
 ) -> None:
-    """Write batches of one and of two keys until the condition does not hold any more."""
+    """Write batches of one and two keys until the condition fails."""
     for number in range(10_000):
         started_late = race.over
-        # On both sides of the condition's key, as a store may lock keys in their order.
+        # Before and after the condition's key, because a store may lock keys in order.
         keys = [f"{place}/{side}-{writer}-{number:05}" for side in "az"][: 1 + number % 2]
         try:
             await store.put_many(
@@ -197,6 +193,6 @@ async def write_while_held(
 
 
 def require_conditions(store: StateStore) -> None:
-    """Skip the test where the store does not check conditions."""
+    """Skip the test if the store does not support conditions."""
     if not store.conditional_put_many:
-        pytest.skip("the store does not check conditions, and says so")
+        pytest.skip("the store declares no conditional batches")

@@ -1,20 +1,18 @@
-"""A store that fails as it is told to: at a call of a certain number, or now and then by chance.
+"""A state store that injects faults, planned at a call number or random.
 
-    error      refused: ``StateStoreError``, and nothing of this write is there
-    unknown    no answer in time: ``StateStoreError(unknown=True)``; the write was done, which is a
-               lost acknowledgement, or was not
-    delay      it takes its time, before it is done or before the answer comes
-    stale      a read answers with what was there some writes ago, as a replica or a cache may
-    cancelled  the task was cancelled meanwhile: ``CancelledError``, done or not
-    crash      the process ended: ``Crash``, done or not, and this object does nothing any more
+    error      refused: ``StateStoreError``, nothing was written
+    unknown    no response: ``StateStoreError(unknown=True)``; the write was done (a lost
+               acknowledgement) or not
+    delay      a slow call or a slow response
+    stale      a read returns the data of some writes ago, like a replica or a cache
+    cancelled  the task was cancelled: ``CancelledError``, done or not
+    crash      the process died: ``Crash``, done or not; all later calls raise it too
 
-Writes are counted as they reach the home of the bytes: a ``put_many`` is one write where it is
-atomic, and as many as it has puts where it is not. So a fault at the third write of a batch tears
-it, and leaves the first two. Conditions are always checked against the truth, also after a read
-that was stale: that is what a store has to promise, whatever stands in front of it.
+An atomic ``put_many`` counts as one write, others as one write per put, so a fault at the third
+write tears the batch. Conditions are always checked against current data, even after a stale
+read, as every state store must.
 
-The bytes are in the store inside. A process that starts again, or another process, is another
-`FaultyStateStore` around the same one.
+The data is in the inner store. Another process is another `FaultyStateStore` around it.
 """
 
 from __future__ import annotations
@@ -45,28 +43,31 @@ Answer = TypeVar("Answer")
 Kind: TypeAlias = Literal["error", "unknown", "delay", "stale", "cancelled", "crash"]
 Calls: TypeAlias = Literal["writes", "reads"]
 Before: TypeAlias = dict[str, Entry | None]
-"""What keys held once; None for one that held nothing."""
+"""Earlier entries by key; None for a missing key."""
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 USUAL: tuple[Kind, ...] = ("error", "unknown", "delay")
-"""What happens by chance where nothing else is said: what any network does."""
+"""Default kinds of random faults: those of any network."""
 
 BEHIND = 8
-"""How many writes a read by chance may be behind."""
+"""How many writes a random stale read may be behind."""
 
 
 class Crash(BaseException):
-    """The process ended here. Only what plays the operating system catches it."""
+    """The simulated process died. A ``BaseException``, so that agents do not catch it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What becomes of one call, counted from 1.
+    """A fault at one call, counted from 1.
 
-    ``done`` says of a write whether it is there afterwards, and of a listing whether its keys come
-    before it fails. ``of`` says what is counted: ``"writes"``, or ``"reads"``, which are ``get``,
-    ``get_many`` and ``list``. ``behind`` is for stale reads: by how many writes. ``seconds`` is how
-    long a delay takes.
+    With ``done`` a write is complete before it fails, and a listing yields its keys first. ``of``
+    is what is counted: ``"writes"``, or ``"reads"`` (``get``, ``get_many`` and ``list``).
+    ``behind`` is the number of writes a stale read is behind, ``seconds`` the length of a delay.
+
+    Raises:
+        ValueError: An argument is invalid.
+
     """
 
     at: int
@@ -78,29 +79,27 @@ class Fault:
 
     def __post_init__(self) -> None:
         if self.at < 1:
-            raise ValueError(f"calls are counted from 1, and {short_repr(self.at)} is none of them")
+            raise ValueError(f"at must be 1 or more, got {short_repr(self.at)}")
         if self.kind not in KINDS:
-            raise ValueError(f"a fault is one of {', '.join(KINDS)}, not {short_repr(self.kind)}")
+            raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {short_repr(self.kind)}")
         if self.of not in get_args(Calls):
-            raise ValueError(f'a fault is of "writes" or of "reads", not {short_repr(self.of)}')
+            raise ValueError(f'of must be "writes" or "reads", got {short_repr(self.of)}')
         if self.kind == "error" and self.done and self.of == "writes":
-            raise ValueError('what is refused is not done: "unknown" is what may be done')
+            raise ValueError('an "error" cannot be done; use kind="unknown"')
         if self.kind == "stale" and self.of != "reads":
-            raise ValueError('a read is stale, and not a write: give of="reads"')
+            raise ValueError('only reads can be stale; pass of="reads"')
         if self.behind < 1:
-            raise ValueError(
-                f"a stale read is 1 write behind or more, not {short_repr(self.behind)}"
-            )
+            raise ValueError(f"behind must be 1 or more, got {short_repr(self.behind)}")
 
     def error(self) -> BaseException:
-        """What the caller gets."""
+        """Return the error that the caller gets."""
         if self.kind == "crash":
             return Crash(str(self))
         if self.kind == "cancelled":
             return asyncio.CancelledError(str(self))
-        # Of a read there is nothing to be unsure of.
+        # The effect of a read is never unknown.
         unknown = self.kind == "unknown" and self.of == "writes"
-        return StateStoreError(f"a fault on purpose: {self}", transient=True, unknown=unknown)
+        return StateStoreError(f"injected fault: {self}", transient=True, unknown=unknown)
 
     def __str__(self) -> str:
         when = "after" if self.done else "before"
@@ -108,14 +107,18 @@ class Fault:
 
 
 class FaultyStateStore(WrappedStateStore):
-    """Lets planned calls fail, and of the others a part, ``rate``, by chance.
+    """Inject planned faults, and random ones at a ``rate`` from 0 to 1.
 
-    The same calls with the same ``seed`` fail in the same way. ``kinds`` are those that happen by
-    chance. ``atomic=False`` makes it a store whose ``put_many`` is put after put, and so can tear.
-    ``longest_delay`` is in seconds, for delays by chance.
+    The same calls with the same ``seed`` fail in the same way. ``kinds`` are the kinds of random
+    faults. ``atomic=False`` makes ``put_many`` write one entry after another, so it can be torn.
+    ``longest_delay`` limits random delays, in seconds.
 
-    ``remember`` says of how many writes it keeps what was there before, for stale reads; each costs
-    a read of the store inside. Without it they are as many as the plan or ``kinds`` need.
+    ``remember`` is the number of writes that stale reads can go back; each write then costs a read
+    of the inner store. Default: as many as the plan or ``kinds`` need.
+
+    Raises:
+        ValueError: An argument is invalid.
+
     """
 
     def __init__(
@@ -132,13 +135,13 @@ class FaultyStateStore(WrappedStateStore):
     ) -> None:
         super().__init__(inner)
         if atomic and not inner.atomic_put_many:
-            raise ValueError(f"put_many of {inner!r} is not atomic, and cannot be made so")
+            raise ValueError(f"put_many of {inner!r} is not atomic; pass atomic=False or None")
         if unknown := set(kinds) - set(KINDS):
             raise ValueError(
-                f"a fault is one of {', '.join(KINDS)}, not {short_repr(unknown.pop())}"
+                f"kinds must be of {', '.join(KINDS)}, got {short_repr(unknown.pop())}"
             )
         if not 0 <= rate <= 1:
-            raise ValueError(f"rate is a part of all calls, from 0 to 1, not {short_repr(rate)}")
+            raise ValueError(f"rate must be from 0 to 1, got {short_repr(rate)}")
         planned = list(plan)
         if remember is None:
             remember = max((each.behind for each in planned if each.kind == "stale"), default=0)
@@ -147,40 +150,45 @@ class FaultyStateStore(WrappedStateStore):
         self.atomic_put_many = inner.atomic_put_many if atomic is None else atomic
         self.conditional_put_many = inner.conditional_put_many and self.atomic_put_many
         self.rate = rate
-        """May be changed at any time: 0 ends the faults that come by chance."""
+        """May be changed at any time; 0 stops random faults."""
         self.kinds = tuple(kinds)
         self.longest_delay = longest_delay
         self.reads = 0
         self.writes = 0
         self.faults: list[Fault] = []
-        """Those that happened, in order."""
-        self._random = random.Random(seed)  # noqa: S311 - no secret
+        """The faults that happened, in order."""
+        self._random = random.Random(seed)  # noqa: S311 - not a secret
         self._past: deque[Before] = deque(maxlen=remember)
         self._planned: dict[tuple[Calls, int], Fault] = {}
         self._dead = False
         self.plan(*planned)
 
     def plan(self, *faults: Fault | None) -> None:
-        """Count from here, and let these happen. None is no fault."""
+        """Reset the counters and replace the planned faults. None is ignored.
+
+        Raises:
+            ValueError: A stale read is further behind than the store remembers.
+
+        """
         self.reads = self.writes = 0
         self.faults = []
         self._planned = {(each.of, each.at): each for each in faults if each is not None}
         for each in self._planned.values():
             if each.kind == "stale" and each.behind > (self._past.maxlen or 0):
                 raise ValueError(
-                    f"it remembers {self._past.maxlen} writes, and a read that is {each.behind} "
-                    f"behind was planned: give remember={each.behind}"
+                    f"a read {each.behind} writes behind exceeds remember={self._past.maxlen}; "
+                    f"pass remember={each.behind}"
                 )
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many faults of each kind happened."""
+        """The number of faults that happened, by kind."""
         return dict(Counter(each.kind for each in self.faults))
 
     # ----------------------------------------------------------------------------------- reads
 
     async def get(self, key: str) -> Entry | None:
-        """What the key holds, or None."""
+        """Return the entry of a key, or None."""
         key = validate_key(key)
 
         async def stale(behind: int) -> Entry | None:
@@ -190,7 +198,7 @@ class FaultyStateStore(WrappedStateStore):
         return await self._call("reads", lambda: self.inner.get(key), stale)
 
     async def get_many(self, keys: Iterable[str]) -> dict[str, Entry]:
-        """What the keys hold, in the order asked, without those that hold nothing."""
+        """Return the entries of existing keys, in the requested order."""
         wanted = validate_keys(keys)
 
         async def stale(behind: int) -> dict[str, Entry]:
@@ -202,30 +210,30 @@ class FaultyStateStore(WrappedStateStore):
     def list(
         self, prefix: str = "", *, start_after: str = "", limit: int | None = None
     ) -> AsyncIterator[str]:
-        """The keys that start with the prefix and come after another, in order, at most so many."""
+        """List the keys with a prefix, in order, after another key, at most ``limit``."""
         self._check_alive()
         return self._list(validate_range(prefix, start_after), validate_limit(limit))
 
     async def _list(self, span: KeyRange, limit: int | None) -> AsyncIterator[str]:
         async def stale(behind: int) -> AsyncIterator[str]:
-            return each_of(await self._keys_before(behind, span, limit))
+            return iterate_keys(await self._keys_before(behind, span, limit))
 
         async def fresh() -> AsyncIterator[str]:
             return self.inner.list(span.prefix, start_after=span.after, limit=limit)
 
         late = self._next("reads")
         if late is not None and not (late.done and late.kind not in ("delay", "stale")):
-            keys = await self._happen(late, fresh, stale)
+            keys = await self._inject(late, fresh, stale)
             late = None
         else:
             keys = await fresh()
         async for key in keys:
             yield key
         if late is not None:
-            await self._happen(late, fresh, stale)
+            await self._inject(late, fresh, stale)
 
     async def _keys_before(self, behind: int, span: KeyRange, limit: int | None) -> Sequence[str]:
-        """A listing as it was so many writes ago."""
+        """Return a listing as of some writes ago."""
         before = self._before(behind)
         most = None if limit is None else limit + len(before)
         now = self.inner.list(span.prefix, start_after=span.after, limit=most)
@@ -240,7 +248,7 @@ class FaultyStateStore(WrappedStateStore):
     async def put(
         self, key: str, value: bytes, *, if_match: str | None = None, if_absent: bool = False
     ) -> str:
-        """Write, where the key still has this etag or is absent if so asked; gives the new etag."""
+        """Write a value under a condition; return the new etag."""
         put = validate_put(key, value, if_match, if_absent)
         return await self._write(
             [put.key],
@@ -250,7 +258,7 @@ class FaultyStateStore(WrappedStateStore):
         )
 
     async def put_many(self, puts: Iterable[Put], *, conditions: Iterable[Condition] = ()) -> Etags:
-        """Write several, each key once, where the conditions hold; gives the new etags in order."""
+        """Write several values if the conditions hold; return their etags in order."""
         writes, needed = validate_batch(puts, conditions)
         if not self.atomic_put_many and (writes or needed):
             return await StateStore.put_many(self, writes, conditions=needed)
@@ -258,21 +266,21 @@ class FaultyStateStore(WrappedStateStore):
         return await self._write(keys, lambda: self.inner.put_many(writes, conditions=needed))
 
     async def delete(self, key: str, *, if_match: str | None = None) -> bool:
-        """Remove, where the key still has this etag if so asked; whether there was one."""
+        """Delete a key under a condition; return whether it existed."""
         key, match = validate_key(key), validate_etag(if_match)
         return await self._write([key], lambda: self.inner.delete(key, if_match=match))
 
     async def _write(self, keys: Sequence[str], act: Callable[[], Awaitable[Answer]]) -> Answer:
-        async def remembered() -> Answer:
+        async def write_and_remember() -> Answer:
             found = await self.inner.get_many(keys)
             answer = await act()
             self._past.append({key: found.get(key) for key in keys})
             return answer
 
-        return await self._call("writes", remembered if self._past.maxlen else act)
+        return await self._call("writes", write_and_remember if self._past.maxlen else act)
 
     def _before(self, behind: int) -> Before:
-        """What those keys held that were written since, so many writes ago."""
+        """Return the earlier entries of the keys written in the last ``behind`` writes."""
         before: Before = {}
         for each in itertools.islice(reversed(self._past), behind):
             before.update(each)
@@ -287,10 +295,10 @@ class FaultyStateStore(WrappedStateStore):
         stale: Callable[[int], Awaitable[Answer]] | None = None,
     ) -> Answer:
         fault = self._next(of)
-        return await act() if fault is None else await self._happen(fault, act, stale)
+        return await act() if fault is None else await self._inject(fault, act, stale)
 
     def _next(self, of: Calls) -> Fault | None:
-        """Count a call; what is to become of it."""
+        """Count a call and return its fault, if any."""
         self._check_alive()
         if of == "reads":
             self.reads += 1
@@ -301,10 +309,10 @@ class FaultyStateStore(WrappedStateStore):
         planned = self._planned.get((of, at))
         if planned is not None or not self.rate or self._random.random() >= self.rate:
             return planned
-        return self._drawn(of, at)
+        return self._draw(of, at)
 
-    def _drawn(self, of: Calls, at: int) -> Fault | None:
-        """A fault by chance; None where none of the kinds can happen to such a call."""
+    def _draw(self, of: Calls, at: int) -> Fault | None:
+        """Return a random fault; None if no kind applies to such a call."""
         kinds = [kind for kind in self.kinds if kind != "stale" or (of == "reads" and self._past)]
         if not kinds:
             return None
@@ -314,23 +322,23 @@ class FaultyStateStore(WrappedStateStore):
         seconds = self._random.uniform(0, self.longest_delay)
         return Fault(at, kind, done, of, behind, seconds)
 
-    async def _happen(
+    async def _inject(
         self,
         fault: Fault,
         act: Callable[[], Awaitable[Answer]],
         stale: Callable[[int], Awaitable[Answer]] | None,
     ) -> Answer:
-        """What becomes of a call that a fault befalls."""
+        """Apply a fault to a call."""
         self.faults.append(fault)
         if fault.kind == "stale" and stale is not None:
             return await stale(fault.behind)
         if fault.kind == "delay":
-            return await delayed(act, fault)
+            return await call_delayed(act, fault)
         try:
             if fault.done:
                 await act()
         except ConflictError:
-            # That its condition did not hold is what the caller does not hear.
+            # The caller does not learn that its condition failed.
             raise fault.error() from None
         finally:
             self._dead = fault.kind == "crash"
@@ -338,11 +346,11 @@ class FaultyStateStore(WrappedStateStore):
 
     def _check_alive(self) -> None:
         if self._dead:
-            raise Crash("this process has ended, and does nothing any more")
+            raise Crash("this process has crashed")
 
 
-async def delayed(act: Callable[[], Awaitable[Answer]], fault: Fault) -> Answer:
-    """Do it late, or answer late."""
+async def call_delayed(act: Callable[[], Awaitable[Answer]], fault: Fault) -> Answer:
+    """Call late, or respond late."""
     if not fault.done:
         await asyncio.sleep(fault.seconds)
         return await act()
@@ -351,7 +359,7 @@ async def delayed(act: Callable[[], Awaitable[Answer]], fault: Fault) -> Answer:
     return answer
 
 
-async def each_of(keys: Iterable[str]) -> AsyncIterator[str]:
-    """Keys that are known, as a listing."""
+async def iterate_keys(keys: Iterable[str]) -> AsyncIterator[str]:
+    """Yield known keys as a listing."""
     for key in keys:
         yield key

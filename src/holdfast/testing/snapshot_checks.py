@@ -1,4 +1,4 @@
-"""What the suites of snapshot storages share: values, ids, and short words for common steps."""
+"""Sample values, difficult ids and common steps of the snapshot storage suites."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ EVERY_VALUE: dict[str, Any] = {
     "set": {1, "a", (2, 3), frozenset({4})},
     "empty set": set(),
     "frozenset": frozenset({b"x", None, 1.5}),
-    "naive datetime": dt.datetime(2026, 11, 15, 2, 3, 4, 567),  # noqa: DTZ001 - that is its point
+    "naive datetime": dt.datetime(2026, 11, 15, 2, 3, 4, 567),  # noqa: DTZ001 - naive on purpose
     "datetimes": [
         dt.datetime(2026, 11, 15, tzinfo=dt.UTC),
         dt.datetime(1, 2, 3, 4, 5, 6, 7, tzinfo=ZONE),
@@ -54,7 +54,7 @@ EVERY_VALUE: dict[str, Any] = {
     "uuid": uuid.UUID("019a8888-7777-7abc-8def-0123456789ab"),
     "decimals": [Decimal("-1.2300E-50"), Decimal("-Infinity"), Decimal("NaN")],
 }
-"""One of each kind that a state may hold, and those that are easily taken for another."""
+"""Values of every supported type, including those that are easily confused."""
 
 HOSTILE_IDS = (
     "a",
@@ -77,32 +77,32 @@ HOSTILE_IDS = (
     "'; DROP TABLE entries; --",
     "manifest.json",
     "é",  # one character
-    "e\u0301",  # the same to the eye, in two
+    "e\u0301",  # looks the same, two characters
     "\u202e\ufeff\uffff",
     "\U0001f419" * 256,
     "x" * 256,
 )
-"""Ids that climb out of their place, or pose as another, where they are not encoded."""
+"""Ids that escape their prefix or collide if they are not encoded."""
 
 
-def in_loop(
+def async_test(
     test: Callable[[Suite, NewStorage], Awaitable[None]],
 ) -> Callable[[Suite, NewStorage], None]:
-    """A coroutine as a test that pytest can run by itself."""
+    """Wrap a coroutine function as a test that needs no pytest plugin."""
 
     @functools.wraps(test)
     def run(self: Suite, new_storage: NewStorage) -> None:
-        async def whole() -> None:
+        async def run_test() -> None:
             await test(self, new_storage)
 
-        asyncio.run(whole())
+        asyncio.run(run_test())
 
     return run
 
 
 @asynccontextmanager
-async def opened(new_storage: NewStorage) -> AsyncIterator[SnapshotStorage]:
-    """A storage, closed at the end if it is one that can be."""
+async def open_storage(new_storage: NewStorage) -> AsyncIterator[SnapshotStorage]:
+    """Open a storage, and close it if it is a context manager."""
     given = new_storage()
     if isinstance(given, AbstractAsyncContextManager):
         async with given as storage:
@@ -111,7 +111,7 @@ async def opened(new_storage: NewStorage) -> AsyncIterator[SnapshotStorage]:
         yield given
 
 
-def made(
+def make_snapshot(
     values: Mapping[str, Any],
     location: SnapshotLocation = LOCATION,
     *,
@@ -120,7 +120,7 @@ def made(
     parent_id: str | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> SessionSnapshot:
-    """A snapshot of a state with these values, made now."""
+    """Return a new snapshot with these values."""
     store = Store()
     store.set_many([(STATE, key, value) for key, value in values.items()])
     for number in range(messages):
@@ -137,14 +137,14 @@ def made(
     )
 
 
-async def keep(
+async def save(
     storage: SnapshotStorage,
     snapshot: SessionSnapshot,
     location: SnapshotLocation = LOCATION,
     *,
     is_latest: bool = False,
 ) -> str:
-    """Save a snapshot under its own id, which is given back."""
+    """Save a snapshot under its own id and return the id."""
     await storage.save_snapshot(
         location=location,
         snapshot_id=snapshot.snapshot_id,
@@ -159,34 +159,34 @@ async def load(
     snapshot_id: str | None = None,
     location: SnapshotLocation = LOCATION,
 ) -> SessionSnapshot:
-    """A snapshot that must be there, the latest without an id."""
+    """Load a snapshot that must exist; without an id the latest."""
     found = await storage.load_snapshot(location=location, snapshot_id=snapshot_id)
-    assert found is not None, f"{snapshot_id or 'the latest'} of {location} is not there"
+    assert found is not None, f"{snapshot_id or 'the latest'} of {location} was not found"
     return found
 
 
-async def values_of(
+async def load_values(
     storage: SnapshotStorage,
     snapshot_id: str | None = None,
     location: SnapshotLocation = LOCATION,
 ) -> dict[str, Any]:
-    """The values in a snapshot that must be there."""
+    """Load the values of a snapshot that must exist."""
     return (await load(storage, snapshot_id, location)).state.values
 
 
-def identical(one: Any, other: Any) -> bool:
-    """Equal and of the same types all the way down; one NaN is like another."""
+def is_identical(one: Any, other: Any) -> bool:
+    """Return whether two values are equal with equal types at every level; NaN equals NaN."""
     if type(one) is not type(other):
         return False
     if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(identical, one, other))
+        return len(one) == len(other) and all(map(is_identical, one, other))
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(
-            any(identical(key, same) for same in other if same == key)
-            and identical(value, other[key])
+            any(is_identical(key, same) for same in other if same == key)
+            and is_identical(value, other[key])
             for key, value in one.items()
         )
     if isinstance(one, set | frozenset):
         return one == other and sorted(map(repr, one)) == sorted(map(repr, other))
-    # Tells 0.0 from -0.0 and 1.20 from 1.2, and a NaN is what it is.
+    # Distinguishes 0.0 from -0.0 and 1.20 from 1.2, and treats NaN as equal.
     return repr(one) == repr(other)

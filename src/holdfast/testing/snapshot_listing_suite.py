@@ -1,4 +1,4 @@
-"""What a history says of itself: ids, pages of what is known, and the manifest."""
+"""Listing ids and metadata, and the manifest."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from holdfast.snapshots.storage import SnapshotStorage
 from holdfast.testing.snapshot_checks import (
     LOCATION,
     NewStorage,
-    in_loop,
-    keep,
-    made,
-    opened,
-    values_of,
+    async_test,
+    load_values,
+    make_snapshot,
+    open_storage,
+    save,
 )
 
 
 class ListingSnapshotsSuite:
-    """Oldest first, in any portions, while others write."""
+    """Oldest first, in pages of any size, during concurrent writes."""
 
-    @in_loop
-    async def test_a_place_without_snapshots_has_an_empty_history(
+    @async_test
+    async def test_location_without_snapshots_has_an_empty_history(
         self, new_storage: NewStorage
     ) -> None:
-        async with opened(new_storage) as storage:
+        async with open_storage(new_storage) as storage:
             assert await storage.list_snapshot_ids(location=LOCATION) == []
             page = await storage.list_snapshots(location=LOCATION, limit=5)
             assert list(page.snapshots) == []
             assert page.next_token is None
 
-    @in_loop
-    async def test_any_portion_of_the_ids_can_be_asked_for(self, new_storage: NewStorage) -> None:
-        async with opened(new_storage) as storage:
-            ids = [await keep(storage, made({"step": step})) for step in range(6)]
+    @async_test
+    async def test_ids_are_listed_with_start_and_limit(self, new_storage: NewStorage) -> None:
+        async with open_storage(new_storage) as storage:
+            ids = [await save(storage, make_snapshot({"step": step})) for step in range(6)]
             for limit in (1, 4, 6, 7):
                 found = await storage.list_snapshot_ids(location=LOCATION, limit=limit)
                 assert found == ids[:limit]
@@ -48,30 +48,30 @@ class ListingSnapshotsSuite:
                 )
                 assert found == ids[at + 1 : at + 3]
 
-    @in_loop
-    async def test_ids_are_listed_after_one_that_is_not_there(
-        self, new_storage: NewStorage
-    ) -> None:
-        async with opened(new_storage) as storage:
-            ids = [await keep(storage, made({"step": step})) for step in range(2)]
-            between = made({}).snapshot_id
-            ids += [await keep(storage, made({"step": step})) for step in (2, 3)]
+    @async_test
+    async def test_ids_are_listed_after_a_missing_id(self, new_storage: NewStorage) -> None:
+        async with open_storage(new_storage) as storage:
+            ids = [await save(storage, make_snapshot({"step": step})) for step in range(2)]
+            between = make_snapshot({}).snapshot_id
+            ids += [await save(storage, make_snapshot({"step": step})) for step in (2, 3)]
             assert await storage.delete_snapshot(location=LOCATION, snapshot_id=ids[0])
             for start, rest in ((between, ids[2:]), (ids[0], ids[1:])):
                 found = await storage.list_snapshot_ids(location=LOCATION, start_after=start)
                 assert found == rest
 
-    @in_loop
-    async def test_pages_have_no_gap_and_nothing_twice(self, new_storage: NewStorage) -> None:
-        async with opened(new_storage) as storage:
-            ids = [await keep(storage, made({"step": step})) for step in range(6)]
+    @async_test
+    async def test_pages_have_no_gaps_or_duplicates(self, new_storage: NewStorage) -> None:
+        async with open_storage(new_storage) as storage:
+            ids = [await save(storage, make_snapshot({"step": step})) for step in range(6)]
             for limit in (1, 2, 4, 5, 6, 7, None):
-                sizes = await self.walk(storage, limit, ids)
+                sizes = await self.read_pages(storage, limit, ids)
                 whole = len(ids) if limit is None else limit
                 assert sizes == [min(whole, len(ids) - at) for at in range(0, len(ids), whole)]
 
-    async def walk(self, storage: SnapshotStorage, limit: int | None, ids: list[str]) -> list[int]:
-        """From page to page to the end; the number of snapshots on each."""
+    async def read_pages(
+        self, storage: SnapshotStorage, limit: int | None, ids: list[str]
+    ) -> list[int]:
+        """Read all pages; return the number of snapshots on each."""
         found: list[str] = []
         sizes = []
         token = None
@@ -84,29 +84,27 @@ class ListingSnapshotsSuite:
                 assert found == ids
                 return sizes
 
-    @in_loop
-    async def test_pages_stay_in_order_while_snapshots_are_added(
+    @async_test
+    async def test_pages_stay_in_order_while_snapshots_are_saved(
         self, new_storage: NewStorage
     ) -> None:
-        async with opened(new_storage) as storage:
-            ids = [await keep(storage, made({"step": step})) for step in range(5)]
+        async with open_storage(new_storage) as storage:
+            ids = [await save(storage, make_snapshot({"step": step})) for step in range(5)]
             page = await storage.list_snapshots(location=LOCATION, limit=2)
             found = [info.snapshot_id for info in page.snapshots]
             while page.next_token is not None:
                 if len(ids) < 8:
-                    ids.append(await keep(storage, made({"step": len(ids)})))
+                    ids.append(await save(storage, make_snapshot({"step": len(ids)})))
                 page = await storage.list_snapshots(
                     location=LOCATION, limit=2, next_token=page.next_token
                 )
                 found += [info.snapshot_id for info in page.snapshots]
             assert found == ids
 
-    @in_loop
-    async def test_pages_go_on_where_a_snapshot_was_deleted_meanwhile(
-        self, new_storage: NewStorage
-    ) -> None:
-        async with opened(new_storage) as storage:
-            ids = [await keep(storage, made({"step": step})) for step in range(5)]
+    @async_test
+    async def test_paging_continues_after_a_deleted_snapshot(self, new_storage: NewStorage) -> None:
+        async with open_storage(new_storage) as storage:
+            ids = [await save(storage, make_snapshot({"step": step})) for step in range(5)]
             page = await storage.list_snapshots(location=LOCATION, limit=2)
             for gone in (ids[1], ids[2]):
                 assert await storage.delete_snapshot(location=LOCATION, snapshot_id=gone)
@@ -116,13 +114,11 @@ class ListingSnapshotsSuite:
             assert [info.snapshot_id for info in page.snapshots] == ids[3:]
             assert page.next_token is None
 
-    @in_loop
-    async def test_a_page_tells_what_is_known_without_the_states(
-        self, new_storage: NewStorage
-    ) -> None:
-        async with opened(new_storage) as storage:
-            first = made({"step": 1})
-            second = made(
+    @async_test
+    async def test_page_contains_metadata(self, new_storage: NewStorage) -> None:
+        async with open_storage(new_storage) as storage:
+            first = make_snapshot({"step": 1})
+            second = make_snapshot(
                 {"step": 2, "plan": ["a", "b"]},
                 messages=3,
                 status="running",
@@ -130,7 +126,7 @@ class ListingSnapshotsSuite:
                 tags={"env": "production"},
             )
             for snapshot in (first, second):
-                await keep(storage, snapshot)
+                await save(storage, snapshot)
             page = await storage.list_snapshots(location=LOCATION)
             for info, snapshot in zip(page.snapshots, (first, second), strict=True):
                 assert isinstance(info, SnapshotInfo)
@@ -142,19 +138,19 @@ class ListingSnapshotsSuite:
             assert [info.status for info in page.snapshots] == ["pending", "running"]
             assert [info.message_count for info in page.snapshots] == [0, 3]
 
-    @in_loop
-    async def test_each_place_has_a_history_of_its_own(self, new_storage: NewStorage) -> None:
+    @async_test
+    async def test_locations_have_separate_histories(self, new_storage: NewStorage) -> None:
         places = [
             SnapshotLocation("ses_1", scope_id="bot"),
             SnapshotLocation("ses_1", scope_id="bot2"),
             SnapshotLocation("ses_12", scope_id="bot"),
             SnapshotLocation("ses_1", "multi_agent", "bot"),
         ]
-        async with opened(new_storage) as storage:
+        async with open_storage(new_storage) as storage:
             ids: dict[SnapshotLocation, list[str]] = {}
             for step in range(2):
                 for place in places:
-                    snapshot_id = await keep(storage, made({"step": step}, place), place)
+                    snapshot_id = await save(storage, make_snapshot({"step": step}, place), place)
                     ids.setdefault(place, []).append(snapshot_id)
             for place in places:
                 assert await storage.list_snapshot_ids(location=place) == ids[place]
@@ -164,19 +160,17 @@ class ListingSnapshotsSuite:
 
     # ---------------------------------------------------------------------------------- manifest
 
-    @in_loop
-    async def test_a_place_where_nothing_was_saved_has_an_empty_manifest(
-        self, new_storage: NewStorage
-    ) -> None:
-        async with opened(new_storage) as storage:
+    @async_test
+    async def test_new_location_has_an_empty_manifest(self, new_storage: NewStorage) -> None:
+        async with open_storage(new_storage) as storage:
             assert await storage.load_manifest(location=LOCATION) == SnapshotManifest()
             assert await storage.load_snapshot(location=LOCATION) is None
 
-    @in_loop
-    async def test_a_manifest_comes_back_as_it_was_saved(self, new_storage: NewStorage) -> None:
+    @async_test
+    async def test_manifest_round_trips(self, new_storage: NewStorage) -> None:
         moment = dt.datetime(2026, 11, 15, 9, 30, 0, 123_456, tzinfo=dt.UTC)
         elsewhere = SnapshotLocation("ses_other", scope_id=LOCATION.scope_id)
-        async with opened(new_storage) as storage:
+        async with open_storage(new_storage) as storage:
             first = SnapshotManifest(
                 updated_at=moment, extra={"owner": "Grüße", "counts": [1, None]}
             )
@@ -186,16 +180,16 @@ class ListingSnapshotsSuite:
                 assert await storage.load_manifest(location=LOCATION) == manifest
             assert await storage.load_manifest(location=elsewhere) == SnapshotManifest()
 
-    @in_loop
-    async def test_what_a_manifest_says_outlives_saving_and_deleting_snapshots(
+    @async_test
+    async def test_manifest_survives_saving_and_deleting_snapshots(
         self, new_storage: NewStorage
     ) -> None:
-        async with opened(new_storage) as storage:
+        async with open_storage(new_storage) as storage:
             manifest = SnapshotManifest(extra={"owner": "me"})
             await storage.save_manifest(location=LOCATION, manifest=manifest)
             for step in range(3):
-                snapshot_id = await keep(storage, made({"step": step}))
-                await keep(storage, made({"step": step}), is_latest=True)
+                snapshot_id = await save(storage, make_snapshot({"step": step}))
+                await save(storage, make_snapshot({"step": step}), is_latest=True)
             await storage.delete_snapshot(location=LOCATION, snapshot_id=snapshot_id)
             there = await storage.load_manifest(location=LOCATION)
             assert there.extra == {"owner": "me"}
@@ -204,4 +198,4 @@ class ListingSnapshotsSuite:
             )
             assert (await storage.load_manifest(location=LOCATION)).extra == {"owner": "you"}
             ids = await storage.list_snapshot_ids(location=LOCATION)
-            assert [await values_of(storage, each) for each in ids] == [{"step": 0}, {"step": 1}]
+            assert [await load_values(storage, each) for each in ids] == [{"step": 0}, {"step": 1}]

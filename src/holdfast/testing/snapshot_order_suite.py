@@ -1,4 +1,4 @@
-"""The order of a history: what was saved last is the latest, whatever the ids."""
+"""The order of a history: the last saved is the latest, whatever the ids."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from holdfast.snapshots.storage import SnapshotStorage
 from holdfast.testing.snapshot_checks import (
     LOCATION,
     NewStorage,
-    in_loop,
-    made,
-    opened,
-    values_of,
+    async_test,
+    load_values,
+    make_snapshot,
+    open_storage,
 )
 
 TRIES = 5
@@ -21,35 +21,29 @@ TRIES = 5
 class SnapshotOrderSuite:
     """Ids of any kind, in any order."""
 
-    @in_loop
-    async def test_of_random_ids_the_one_that_was_saved_last_is_the_latest(
-        self, new_storage: NewStorage
-    ) -> None:
-        async with opened(new_storage) as storage:
+    @async_test
+    async def test_last_saved_is_the_latest_with_random_ids(self, new_storage: NewStorage) -> None:
+        async with open_storage(new_storage) as storage:
             ids: list[str] = []
             for _ in range(TRIES):
                 for _ in range(3):
                     ids.append(str(uuid.uuid4()))
                     await self.save(storage, ids[-1], len(ids))
-                assert await values_of(storage) == {"step": len(ids)}
+                assert await load_values(storage) == {"step": len(ids)}
             await self.check(storage, ids)
 
-    @in_loop
-    async def test_ids_that_descend_are_listed_as_they_were_saved(
-        self, new_storage: NewStorage
-    ) -> None:
-        async with opened(new_storage) as storage:
+    @async_test
+    async def test_descending_ids_are_listed_in_saved_order(self, new_storage: NewStorage) -> None:
+        async with open_storage(new_storage) as storage:
             ids = [f"turn-{at:04}" for at in range(12, 0, -1)]
             for step, snapshot_id in enumerate(ids, 1):
                 await self.save(storage, snapshot_id, step)
-                assert await values_of(storage) == {"step": step}
+                assert await load_values(storage) == {"step": step}
             await self.check(storage, ids)
 
-    @in_loop
-    async def test_ids_of_all_kinds_are_listed_together_as_they_were_saved(
-        self, new_storage: NewStorage
-    ) -> None:
-        async with opened(new_storage) as storage:
+    @async_test
+    async def test_mixed_ids_are_listed_in_saved_order(self, new_storage: NewStorage) -> None:
+        async with open_storage(new_storage) as storage:
             ids: list[str] = []
             for at in range(4):
                 for snapshot_id in (
@@ -64,28 +58,28 @@ class SnapshotOrderSuite:
                 ):
                     ids.append(snapshot_id)
                     await self.save(storage, snapshot_id, len(ids))
-                    assert await values_of(storage) == {"step": len(ids)}
+                    assert await load_values(storage) == {"step": len(ids)}
             await self.check(storage, ids)
 
-    @in_loop
-    async def test_ids_with_times_are_listed_as_they_were_saved_and_not_as_they_were_made(
+    @async_test
+    async def test_time_ordered_ids_are_listed_in_saved_order(
         self, new_storage: NewStorage
     ) -> None:
-        async with opened(new_storage) as storage:
+        async with open_storage(new_storage) as storage:
             made_in_order = [new_id() for _ in range(6)]
             ahead = ["7fffffff-ffff-7fff-bfff-ffffffffffff", "01ffffff-ffff-7000-8000-000000000000"]
             ids = [made_in_order[at] for at in (0, 3, 1, 5, 4, 2)]
             ids[2:2], ids[4:4] = ahead[:1], ahead[1:]
             for step, snapshot_id in enumerate(ids, 1):
                 await self.save(storage, snapshot_id, step)
-                assert await values_of(storage) == {"step": step}
+                assert await load_values(storage) == {"step": step}
             await self.check(storage, ids)
 
-    @in_loop
-    async def test_the_order_stays_when_some_are_deleted_and_saved_again(
+    @async_test
+    async def test_order_is_kept_after_deleting_and_saving_again(
         self, new_storage: NewStorage
     ) -> None:
-        async with opened(new_storage) as storage:
+        async with open_storage(new_storage) as storage:
             ids = [str(uuid.uuid4()) for _ in range(3)] + [new_id(), "b", "a"]
             for step, snapshot_id in enumerate(ids, 1):
                 await self.save(storage, snapshot_id, step)
@@ -99,7 +93,7 @@ class SnapshotOrderSuite:
                 await self.save(storage, again, 100)
                 ids.append(again)
                 assert await storage.list_snapshot_ids(location=LOCATION) == ids
-                assert await values_of(storage) == {"step": 100}
+                assert await load_values(storage) == {"step": 100}
 
     async def save(self, storage: SnapshotStorage, snapshot_id: str, step: int) -> None:
         """Save a snapshot of a step under an id."""
@@ -107,11 +101,11 @@ class SnapshotOrderSuite:
             location=LOCATION,
             snapshot_id=snapshot_id,
             is_latest=False,
-            snapshot=made({"step": step}),
+            snapshot=make_snapshot({"step": step}),
         )
 
     async def check(self, storage: SnapshotStorage, ids: list[str]) -> None:
-        """Check that all are listed in order, in portions of any size, and load by their ids."""
+        """Check that all are listed in order, in pages of any size, and load by id."""
         assert await storage.list_snapshot_ids(location=LOCATION) == ids
         for at, start in enumerate(ids):
             found = await storage.list_snapshot_ids(location=LOCATION, limit=3, start_after=start)
@@ -129,4 +123,4 @@ class SnapshotOrderSuite:
                     break
             assert listed == ids
         for step, snapshot_id in enumerate(ids, 1):
-            assert await values_of(storage, snapshot_id) == {"step": step}
+            assert await load_values(storage, snapshot_id) == {"step": step}

@@ -1,4 +1,4 @@
-"""The suite that every ``SnapshotStorage`` passes, ours and others'.
+"""The test suite for implementations of ``SnapshotStorage``.
 
     from holdfast.testing import SnapshotStorageSuite
 
@@ -7,28 +7,27 @@
         def new_storage(self, tmp_path):
             return lambda: MyStorage(tmp_path)
 
-``new_storage`` is a function that opens the storage, on one place that is empty when the test
-begins: called twice, it gives two storages that share their content. Where a storage must be
-closed, the function gives an async context manager of it.
+``new_storage`` returns a function that opens the storage. It is empty at the start of a test. Two
+calls return storages that share their data. To close a storage, return an async context manager.
 """
 
 from __future__ import annotations
 
 from holdfast.testing.snapshot_checks import EVERY_VALUE, HOSTILE_IDS
+from holdfast.testing.snapshot_concurrency_suite import ConcurrentSnapshotsSuite
 from holdfast.testing.snapshot_listing_suite import ListingSnapshotsSuite
+from holdfast.testing.snapshot_locations_suite import SnapshotLocationsSuite
 from holdfast.testing.snapshot_order_suite import SnapshotOrderSuite
-from holdfast.testing.snapshot_places_suite import SnapshotPlacesSuite
 from holdfast.testing.snapshot_saving_suite import SavingSnapshotsSuite
-from holdfast.testing.snapshot_sharing_suite import SharingSnapshotsSuite
 
 __all__ = [
     "EVERY_VALUE",
     "HOSTILE_IDS",
+    "ConcurrentSnapshotsSuite",
     "ListingSnapshotsSuite",
     "SavingSnapshotsSuite",
-    "SharingSnapshotsSuite",
+    "SnapshotLocationsSuite",
     "SnapshotOrderSuite",
-    "SnapshotPlacesSuite",
     "SnapshotStorageSuite",
 ]
 
@@ -37,7 +36,7 @@ class SnapshotStorageSuite(
     SavingSnapshotsSuite,
     ListingSnapshotsSuite,
     SnapshotOrderSuite,
-    SnapshotPlacesSuite,
-    SharingSnapshotsSuite,
+    SnapshotLocationsSuite,
+    ConcurrentSnapshotsSuite,
 ):
-    """Subclass it, and give the fixture ``new_storage``."""
+    """Subclass it and define the fixture ``new_storage``."""

@@ -1,6 +1,6 @@
-"""A Hypothesis state machine that does the same to any store and to the one in memory.
+"""A Hypothesis state machine that compares any store with the one in memory.
 
-Whatever the two answer must be equal but for the etags, which are paired as they come.
+Results must be equal except for etags, which are paired.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.stores.wrappers.prefix import PrefixedStateStore
 
 T = TypeVar("T")
 
-# Few letters, so that keys meet; and those that backends must escape, split at or compare rightly.
+# Few characters, so that keys collide; among them those that backends must escape or compare.
 LETTERS = "ab/.-_~!A0%\\\x00\n é\ud7ff\ue000\U0010ffff"
 KEYS = st.text(LETTERS, min_size=1, max_size=5)
 BOUNDS = st.text(LETTERS, max_size=3)
@@ -29,30 +29,32 @@ VALUES = st.binary(max_size=40)
 
 
 class Comparison(RuleBasedStateMachine):
-    """The steps. ``opened`` opens the store under test."""
+    """The rules. ``open_store`` opens the store under test."""
 
-    opened: Callable[[], StateStore]
+    open_store: Callable[[], StateStore]
 
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
-        self.inner = type(self).opened()
-        # A place of its own for every example: emptying a store would be a test in itself.
+        self.inner = type(self).open_store()
+        # A new prefix for every example, instead of emptying the store.
         self.store = PrefixedStateStore(self.inner, f"{uuid.uuid4()}/")
         self.model = MemoryStateStore()
         self.pairs: dict[str, tuple[str, str]] = {}
 
     def teardown(self) -> None:
-        """Close what was opened."""
+        """Close the store."""
         self.run(self.inner.close())
         self.runner.close()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """What a coroutine gives."""
+        """Return the result of a coroutine."""
         return self.runner.run(work)
 
-    def both(self, act: Callable[[StateStore, int], Coroutine[Any, Any, T]]) -> tuple[T, T] | None:
-        """Do it to both: their answers, or None where both had a conflict."""
+    def run_on_both(
+        self, act: Callable[[StateStore, int], Coroutine[Any, Any, T]]
+    ) -> tuple[T, T] | None:
+        """Call both stores; return their results, or None if both had a conflict."""
         answers: list[T] = []
         conflicts: list[str | None] = []
         for side, store in enumerate((self.store, self.model)):
@@ -69,8 +71,8 @@ class Comparison(RuleBasedStateMachine):
     @rule(key=KEYS, value=VALUES, condition=st.sampled_from(["none", "match", "stale", "absent"]))
     def put(self, key: str, value: bytes, condition: str) -> None:
         """Write one key."""
-        match = self.matches(key, condition)
-        written = self.both(
+        match = self.choose_etags(key, condition)
+        written = self.run_on_both(
             lambda store, side: store.put(
                 key, value, if_match=match[side], if_absent=condition == "absent"
             )
@@ -94,13 +96,13 @@ class Comparison(RuleBasedStateMachine):
                 Put(
                     key,
                     value + bytes([number]),
-                    self.matches(key, condition)[side] if number == last else None,
+                    self.choose_etags(key, condition)[side] if number == last else None,
                     number == last and condition == "absent",
                 )
                 for number, key in enumerate(keys)
             ]
 
-        written = self.both(lambda store, side: store.put_many(puts(side)))
+        written = self.run_on_both(lambda store, side: store.put_many(puts(side)))
         if written is not None:
             assert len(written[0]) == len(keys)
             self.pairs.update(zip(keys, zip(*written, strict=True), strict=True))
@@ -115,25 +117,27 @@ class Comparison(RuleBasedStateMachine):
     def put_many_on_conditions(
         self, keys: list[str], written: int, value: bytes, kinds: list[str], *, absent: bool
     ) -> None:
-        """Write the first keys, where the others have the etags that they are known to have."""
+        """Write the first keys if the others still have their etags."""
         if not self.inner.conditional_put_many:
             return
         puts = [Put(key, value, if_absent=absent) for key in keys[:written]]
-        wanted = {key: self.matches(key, kind) for key, kind in zip(keys, kinds, strict=False)}
+        wanted = {key: self.choose_etags(key, kind) for key, kind in zip(keys, kinds, strict=False)}
 
         def conditions(side: int) -> list[Condition]:
             return [Condition(key, str(wanted[key][side])) for key in keys[written:]]
 
-        etags = self.both(lambda store, side: store.put_many(puts, conditions=conditions(side)))
+        etags = self.run_on_both(
+            lambda store, side: store.put_many(puts, conditions=conditions(side))
+        )
         if etags is not None:
             assert len(etags[0]) == len(puts)
             self.pairs.update(zip(keys, zip(*etags, strict=True), strict=False))
 
     @rule(key=KEYS, condition=st.sampled_from(["none", "match", "stale"]))
     def delete(self, key: str, condition: str) -> None:
-        """Remove one key."""
-        match = self.matches(key, condition)
-        answers = self.both(lambda store, side: store.delete(key, if_match=match[side]))
+        """Delete one key."""
+        match = self.choose_etags(key, condition)
+        answers = self.run_on_both(lambda store, side: store.delete(key, if_match=match[side]))
         if answers is not None:
             assert answers[0] == answers[1]
             self.pairs.pop(key, None)
@@ -155,23 +159,23 @@ class Comparison(RuleBasedStateMachine):
     @rule(prefix=BOUNDS, after=BOUNDS, limit=st.none() | st.integers(0, 4))
     def list_some(self, prefix: str, after: str, limit: int | None) -> None:
         """List a part."""
-        assert self.listed(self.store, prefix, after, limit) == self.listed(
+        assert self.list_keys(self.store, prefix, after, limit) == self.list_keys(
             self.model, prefix, after, limit
         )
 
     @invariant()
-    def same_keys(self) -> None:
+    def check_same_keys(self) -> None:
         """Both hold the same keys, in the same order."""
-        assert self.listed(self.store, "", "", None) == self.listed(self.model, "", "", None)
+        assert self.list_keys(self.store, "", "", None) == self.list_keys(self.model, "", "", None)
 
-    def matches(self, key: str, condition: str) -> tuple[str | None, str | None]:
-        """The etags to ask for on the two sides."""
+    def choose_etags(self, key: str, condition: str) -> tuple[str | None, str | None]:
+        """Return the etags to pass to the two stores."""
         if condition == "match":
             return self.pairs.get(key, ("no-such-etag", "no-such-etag"))
         return ("stale", "stale") if condition == "stale" else (None, None)
 
-    def listed(self, store: StateStore, prefix: str, after: str, limit: int | None) -> list[str]:
-        """A listing as a list."""
+    def list_keys(self, store: StateStore, prefix: str, after: str, limit: int | None) -> list[str]:
+        """Return a listing as a list."""
 
         async def collect() -> list[str]:
             return [key async for key in store.list(prefix, start_after=after, limit=limit)]
@@ -182,11 +186,11 @@ class Comparison(RuleBasedStateMachine):
 def compare_with_memory(
     new_store: Callable[[], StateStore], *, examples: int = 20, steps: int = 25
 ) -> None:
-    """Drive a store and the one in memory with the same random steps, and compare.
+    """Compare a store with the one in memory over random operations.
 
-    ``new_store`` opens the store under test. What is in it already is left alone.
+    ``new_store`` opens the store under test. Existing entries are not touched.
     """
-    machine = type("Comparison", (Comparison,), {"opened": staticmethod(new_store)})
+    machine = type("Comparison", (Comparison,), {"open_store": staticmethod(new_store)})
     run_state_machine_as_test(
         machine,
         settings=settings(

@@ -1,4 +1,4 @@
-"""The suite that every ``StateStore`` passes, ours and others'.
+"""The test suite for implementations of ``StateStore``.
 
     from holdfast.testing import StateStoreSuite
 
@@ -7,20 +7,20 @@
         def new_store(self, tmp_path):
             return lambda: MyStore(tmp_path)
 
-``new_store`` is a function that opens the store, on one place that is empty when the test begins:
-called twice, it gives two stores that share their content (unless the store is not ``durable``).
+``new_store`` returns a function that opens the store. It is empty at the start of a test. Two calls
+return stores that share their data, unless the store is not ``durable``.
 """
 
 from __future__ import annotations
 
-from holdfast.testing.checks import STRANGE_KEYS, content, increment, listed
+from holdfast.testing.checks import STRANGE_KEYS, collect_keys, increment, read_all
+from holdfast.testing.concurrency_suite import ConcurrencySuite
 from holdfast.testing.conditions_suite import ConditionsSuite
 from holdfast.testing.listing_suite import ListingSuite
-from holdfast.testing.sharing_suite import SharingSuite
 from holdfast.testing.writing_suite import WritingSuite
 
-__all__ = ["STRANGE_KEYS", "StateStoreSuite", "content", "increment", "listed"]
+__all__ = ["STRANGE_KEYS", "StateStoreSuite", "collect_keys", "increment", "read_all"]
 
 
-class StateStoreSuite(WritingSuite, ConditionsSuite, ListingSuite, SharingSuite):
-    """Subclass it, and give the fixture ``new_store``."""
+class StateStoreSuite(WritingSuite, ConditionsSuite, ListingSuite, ConcurrencySuite):
+    """Subclass it and define the fixture ``new_store``."""

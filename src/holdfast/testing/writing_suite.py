@@ -1,4 +1,4 @@
-"""What a write does: to one key, to several, and under conditions."""
+"""Reads and writes of one key and of several."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pytest
 
 from holdfast.errors import ConflictError
 from holdfast.stores.entries import Entry, Put
-from holdfast.testing.checks import NewStore, content, in_loop, listed
+from holdfast.testing.checks import NewStore, async_test, collect_keys, read_all
 
 
 class WritingSuite:
-    """One key, and many."""
+    """get, put, delete, get_many and put_many."""
 
-    @in_loop
-    async def test_what_was_put_comes_back(self, new_store: NewStore) -> None:
+    @async_test
+    async def test_get_returns_what_was_put(self, new_store: NewStore) -> None:
         async with new_store() as store:
             assert await store.get("a") is None
             for value in (b"", b"plain", bytes(range(256)), b'{"json": [1, 2]}', b"\x00" * 100):
@@ -24,8 +24,8 @@ class WritingSuite:
                 assert isinstance(etag, str)
                 assert etag
 
-    @in_loop
-    async def test_a_large_value_comes_back(self, new_store: NewStore) -> None:
+    @async_test
+    async def test_large_values_round_trip(self, new_store: NewStore) -> None:
         value = bytes(range(251)) * 13_000  # 3.2 MB
         async with new_store() as store:
             etag = await store.put("large", value)
@@ -35,17 +35,17 @@ class WritingSuite:
             found = await store.get("large")
             assert found == Entry(value[::-1], etag)
             await store.put("large", b"small now", if_match=etag)
-            assert await content(store) == {"large": b"small now"}
+            assert await read_all(store) == {"large": b"small now"}
             assert await store.delete("large")
-            assert await content(store) == {}
+            assert await read_all(store) == {}
 
-    @in_loop
-    async def test_another_value_has_another_etag(self, new_store: NewStore) -> None:
+    @async_test
+    async def test_every_value_has_its_own_etag(self, new_store: NewStore) -> None:
         async with new_store() as store:
             etags = [await store.put("a", bytes([number])) for number in range(5)]
             assert len(set(etags)) == 5
 
-    @in_loop
+    @async_test
     async def test_if_absent_writes_once(self, new_store: NewStore) -> None:
         async with new_store() as store:
             etag = await store.put("a", b"first", if_absent=True)
@@ -56,12 +56,10 @@ class WritingSuite:
             assert await store.get("a") == Entry(b"first", etag)
             assert await store.delete("a")
             await store.put("a", b"third", if_absent=True)
-            assert await content(store) == {"a": b"third"}
+            assert await read_all(store) == {"a": b"third"}
 
-    @in_loop
-    async def test_if_match_writes_over_what_was_read_and_nothing_else(
-        self, new_store: NewStore
-    ) -> None:
+    @async_test
+    async def test_if_match_fails_with_another_etag(self, new_store: NewStore) -> None:
         async with new_store() as store:
             first = await store.put("a", b"1")
             second = await store.put("a", b"2", if_match=first)
@@ -72,10 +70,10 @@ class WritingSuite:
             with pytest.raises(ConflictError) as caught:
                 await store.put("b", b"3", if_match=second)
             assert caught.value.key == "b"
-            assert await content(store) == {"a": b"2"}
+            assert await read_all(store) == {"a": b"2"}
 
-    @in_loop
-    async def test_an_etag_does_not_outlive_its_entry(self, new_store: NewStore) -> None:
+    @async_test
+    async def test_etag_is_invalid_after_a_delete(self, new_store: NewStore) -> None:
         async with new_store() as store:
             etag = await store.put("a", b"1")
             await store.delete("a")
@@ -86,25 +84,25 @@ class WritingSuite:
                 await store.put("a", b"4", if_match=etag)
             with pytest.raises(ConflictError):
                 await store.delete("a", if_match=etag)
-            assert await content(store) == {"a": b"3"}
+            assert await read_all(store) == {"a": b"3"}
 
-    @in_loop
-    async def test_delete_tells_whether_there_was_one(self, new_store: NewStore) -> None:
+    @async_test
+    async def test_delete_returns_whether_the_key_existed(self, new_store: NewStore) -> None:
         async with new_store() as store:
             assert not await store.delete("a")
             etag = await store.put("a", b"1")
             with pytest.raises(ConflictError):
                 await store.delete("a", if_match="no-such-etag")
-            assert await content(store) == {"a": b"1"}
+            assert await read_all(store) == {"a": b"1"}
             assert await store.delete("a", if_match=etag)
             assert await store.get("a") is None
             assert not await store.delete("a")
             with pytest.raises(ConflictError):
                 await store.delete("a", if_match=etag)
-            assert await listed(store.list()) == []
+            assert await collect_keys(store.list()) == []
 
-    @in_loop
-    async def test_get_many_gives_those_that_exist_in_the_order_asked(
+    @async_test
+    async def test_get_many_returns_existing_keys_in_the_requested_order(
         self, new_store: NewStore
     ) -> None:
         async with new_store() as store:
@@ -117,8 +115,8 @@ class WritingSuite:
             ]
             assert len(await store.get_many(key for key in "abc")) == 3
 
-    @in_loop
-    async def test_put_many_gives_etags_in_order(self, new_store: NewStore) -> None:
+    @async_test
+    async def test_put_many_returns_etags_in_order(self, new_store: NewStore) -> None:
         async with new_store() as store:
             assert await store.put_many([]) == []
             old = await store.put("b", b"old")
@@ -128,10 +126,8 @@ class WritingSuite:
             for key, value, etag in zip("cba", (b"3", b"2", b"1"), etags, strict=True):
                 assert await store.get(key) == Entry(value, etag)
 
-    @in_loop
-    async def test_put_many_that_fails_writes_nothing_or_what_came_before(
-        self, new_store: NewStore
-    ) -> None:
+    @async_test
+    async def test_failed_put_many_writes_nothing_or_a_prefix(self, new_store: NewStore) -> None:
         async with new_store() as store:
             await store.put("held", b"0")
             for bad in (
@@ -143,24 +139,22 @@ class WritingSuite:
                     await store.put_many([Put("a", b"1"), bad, Put("z", b"1")])
                 assert caught.value.key == bad.key
                 expected = {"held": b"0"} if store.atomic_put_many else {"a": b"1", "held": b"0"}
-                assert await content(store) == expected
+                assert await read_all(store) == expected
 
-    @in_loop
-    async def test_a_batch_of_hundreds_is_written(self, new_store: NewStore) -> None:
+    @async_test
+    async def test_put_many_accepts_hundreds_of_keys(self, new_store: NewStore) -> None:
         async with new_store() as store:
             puts = [Put(f"batch/{number:04}", str(number).encode()) for number in range(300)]
             assert len(set(await store.put_many(puts))) == 300
-            assert await content(store) == {put.key: put.value for put in puts}
+            assert await read_all(store) == {put.key: put.value for put in puts}
             assert len(await store.get_many([put.key for put in puts])) == 300
 
-    @in_loop
-    async def test_a_batch_is_never_seen_half_where_the_store_says_so(
-        self, new_store: NewStore
-    ) -> None:
+    @async_test
+    async def test_atomic_batch_is_never_read_partially(self, new_store: NewStore) -> None:
         keys = [f"version/{number:04}" for number in range(700)]
         async with new_store() as store:
             if not (store.atomic_put_many and store.atomic_get_many):
-                pytest.skip("a batch may be seen half, and the store says so")
+                pytest.skip("the store declares no atomic batches")
 
             async def write() -> None:
                 for version in range(3):

@@ -16,7 +16,7 @@ needs("dapr")
 from holdfast.errors import ConflictError, StateStoreError  # noqa: E402
 from holdfast.stores.base import Entry, Put  # noqa: E402
 from holdfast.stores.dapr import DaprStateStore, records  # noqa: E402
-from holdfast.testing.state_store_suite import content, listed  # noqa: E402
+from holdfast.testing.state_store_suite import collect_keys, read_all  # noqa: E402
 from servers.dapr_stand_in import DaprStandIn  # noqa: E402
 
 
@@ -48,7 +48,7 @@ def test_batches_of_concurrent_programs_are_atomic(open_store, component):
                         await asyncio.sleep(0.001 * number)
 
         await asyncio.gather(*(move(store, n) for n, store in enumerate([*stores, *stores])))
-        assert sum(int(value) for value in (await content(stores[0])).values()) == 400
+        assert sum(int(value) for value in (await read_all(stores[0])).values()) == 400
         for store in stores:
             await store.close()
 
@@ -66,13 +66,13 @@ def test_a_batch_whose_owner_died_does_not_block_others(open_store, sidecar, mon
             with pytest.raises(StateStoreError, match="may or may not have been applied") as caught:
                 await one.put_many([Put("a", b"2"), Put("b", b"2")])
             assert caught.value.unknown
-            assert await content(two) == {"a": b"1", "b": b"1"}
+            assert await read_all(two) == {"a": b"1", "b": b"1"}
             start = time.monotonic()
             await two.put("a", b"3")
             assert time.monotonic() - start < 5
-            assert await content(one) == {"a": b"3", "b": b"1"}
+            assert await read_all(one) == {"a": b"3", "b": b"1"}
             await one.put("b", b"4")
-            assert await content(two) == {"a": b"3", "b": b"4"}
+            assert await read_all(two) == {"a": b"3", "b": b"4"}
 
     asyncio.run(work())
 
@@ -92,7 +92,7 @@ def test_a_committed_batch_whose_claims_cannot_be_applied_is_visible(open_store,
                 "b": Entry(b"2", etags[1]),
             }
             await two.put("b", b"3", if_match=etags[1])
-            assert await content(one) == {"a": b"2", "b": b"3"}
+            assert await read_all(one) == {"a": b"2", "b": b"3"}
 
     asyncio.run(work())
 
@@ -104,11 +104,11 @@ def test_a_committed_batch_is_visible_before_its_claims_are_applied(open_store, 
             # After two claims and the verdict the first program loses its sidecar.
             sidecar.fault("SaveState", "lose_request", skip=3, times=2)
             etags = await one.put_many([Put("a", b"2"), Put("b", b"2")])
-            assert await content(two) == {"a": b"2", "b": b"2"}
+            assert await read_all(two) == {"a": b"2", "b": b"2"}
             assert await two.get("b") == Entry(b"2", etags[1])
             await two.put("a", b"3", if_match=etags[0])
             assert await two.delete("b", if_match=etags[1])
-            assert await content(one) == {"a": b"3"}
+            assert await read_all(one) == {"a": b"3"}
 
     asyncio.run(work())
 
@@ -196,9 +196,9 @@ def test_nothing_is_lost_when_the_sidecar_is_killed_and_restarted(
             assert counted["done"] > 3
             entries = await other.get_many(acknowledged)
             assert {key: (e.value, e.etag) for key, e in entries.items()} == acknowledged
-            keys = set(await listed(other.list("made/")))
+            keys = set(await collect_keys(other.list("made/")))
             assert set(acknowledged) <= keys <= set(acknowledged) | unknown
-            assert keys == set(await content(store)) - {"begin", "counter"}
+            assert keys == set(await read_all(store)) - {"begin", "counter"}
 
     with server:
         asyncio.run(work())

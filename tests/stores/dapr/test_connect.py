@@ -21,7 +21,7 @@ from holdfast.stores.dapr import DaprStateStore  # noqa: E402
 from holdfast.stores.dapr import sidecar as sidecar_module  # noqa: E402
 from holdfast.stores.dapr.names import record_name  # noqa: E402
 from holdfast.stores.registry import open_state_store  # noqa: E402
-from holdfast.testing.state_store_suite import content, listed  # noqa: E402
+from holdfast.testing.state_store_suite import collect_keys, read_all  # noqa: E402
 
 
 async def exercise(store: DaprStateStore) -> None:
@@ -33,9 +33,9 @@ async def exercise(store: DaprStateStore) -> None:
         await store.put("a", b"5", if_match=first)
     assert await store.get("a") == Entry(b"4", second)
     assert await store.delete("b")
-    assert await content(store) == {"a": b"4", "c/d": b"3"}
+    assert await read_all(store) == {"a": b"4", "c/d": b"3"}
     await asyncio.gather(*(store.put(f"many/{number}", b"1") for number in range(10)))
-    assert len(await listed(store.list("many/"))) == 10
+    assert len(await collect_keys(store.list("many/"))) == 10
 
 
 def test_a_blocking_client_works_and_is_not_closed(sidecar, namespace):
@@ -108,7 +108,7 @@ def test_namespaces_are_separate(sidecar, namespace):
         for number, store in enumerate(stores):
             await store.put("a", b"%d" % number)
         for number, store in enumerate(stores):
-            assert await content(store) == {"a": b"%d" % number}
+            assert await read_all(store) == {"a": b"%d" % number}
             await store.close()
 
     asyncio.run(work())
@@ -198,7 +198,7 @@ def test_a_sidecar_that_hides_its_components_works(open_store, sidecar):
             await exercise(cautious)
             await other.put("b", b"again")
             await cautious.put("many/3", b"new")
-            assert await content(other) == await content(cautious)
+            assert await read_all(other) == await read_all(cautious)
 
     asyncio.run(work())
 

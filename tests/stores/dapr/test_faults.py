@@ -16,7 +16,7 @@ from holdfast.errors import StateStoreError  # noqa: E402
 from holdfast.stores.base import Entry, Put  # noqa: E402
 from holdfast.stores.dapr import records as records_module  # noqa: E402
 from holdfast.stores.dapr import sidecar as sidecar_module  # noqa: E402
-from holdfast.testing.state_store_suite import content  # noqa: E402
+from holdfast.testing.state_store_suite import read_all  # noqa: E402
 from servers.cutting_proxy import CuttingProxy  # noqa: E402
 
 
@@ -45,11 +45,11 @@ def test_each_write_is_applied_once_whichever_call_is_lost(open_store, sidecar, 
                     second = await store.put("a", b"2", if_match=first)
                     etags = await store.put_many([Put("a", b"3", if_match=second), Put("b", b"1")])
                     assert await store.get("b") == Entry(b"1", etags[1])
-                    assert await content(store) == {"a": b"3", "b": b"1", "other": b"0"}
+                    assert await read_all(store) == {"a": b"3", "b": b"1", "other": b"0"}
                     assert await store.delete("a", if_match=etags[0])
                     assert await store.delete("b")
                     assert not await store.delete("b")
-                    assert await content(store) == {"other": b"0"}
+                    assert await read_all(store) == {"other": b"0"}
 
     asyncio.run(work())
 
@@ -110,7 +110,7 @@ def test_a_conflict_after_a_lost_response_is_of_unknown_outcome(
                         lambda key=key: other.put(key, b"theirs"),
                     )
                 assert caught.value.unknown
-                assert (await content(store))[key] == b"theirs"
+                assert (await read_all(store))[key] == b"theirs"
 
     asyncio.run(work())
 
@@ -141,7 +141,7 @@ def test_a_delete_whose_response_was_lost_is_recognized_by_its_token(
             await other.delete("bb")
             with pytest.raises(StateStoreError, match="response to a write was lost"):
                 await lost(sidecar, method, 2, deleting("c", if_match=etags["c"]), write_beside)
-            assert await content(store) == {"bb": b"1", "d": b"1"}
+            assert await read_all(store) == {"bb": b"1", "d": b"1"}
 
     asyncio.run(work())
 
@@ -173,7 +173,7 @@ def test_a_write_that_is_always_refused_is_explained(open_store, sidecar, compon
                 with pytest.raises(StateStoreError, match="disk full"):
                     await call
             sidecar.forget_faults()
-            assert await content(store) == {"a": b"1"}
+            assert await read_all(store) == {"a": b"1"}
 
     asyncio.run(work())
 
@@ -223,7 +223,7 @@ def test_a_slow_sidecar_times_out(open_store, sidecar):
                 await store.put("a", b"2", if_match=etag)
             assert caught.value.transient
             assert caught.value.unknown
-            assert await content(store) == {"a": b"2"}
+            assert await read_all(store) == {"a": b"2"}
 
     asyncio.run(work())
 

@@ -26,7 +26,7 @@ from holdfast.stores.dapr.names import record_name  # noqa: E402
 from holdfast.stores.dapr.records import Record, encode_record  # noqa: E402
 from holdfast.stores.registry import open_state_store  # noqa: E402
 from holdfast.testing import StateStoreSuite  # noqa: E402
-from holdfast.testing.state_store_suite import content, listed  # noqa: E402
+from holdfast.testing.state_store_suite import collect_keys, read_all  # noqa: E402
 
 
 class TestWithTransactions(StateStoreSuite):
@@ -87,7 +87,7 @@ def test_names_are_readable_and_accepted_by_dapr(open_store, sidecar, namespace,
     async def work() -> None:
         async with open_store(component) as store:
             await store.put_many([Put(key, b"1") for key in [*keys, long]])
-            assert await listed(store.list()) == sorted([*keys, long])
+            assert await collect_keys(store.list()) == sorted([*keys, long])
 
     asyncio.run(work())
     names = [name.removeprefix(f"{namespace}/") for name in sidecar.keys(component)]
@@ -128,14 +128,14 @@ def test_values_too_large_for_one_message_are_read_one_by_one(sidecar, namespace
         async with AsyncDaprClient() as client, DaprStateStore(client, namespace) as store:
             for key in "abc":
                 await store.put(key, large)
-            assert {key: len(value) for key, value in (await content(store)).items()} == {
+            assert {key: len(value) for key, value in (await read_all(store)).items()} == {
                 "a": 3_000_000,
                 "b": 3_000_000,
                 "c": 3_000_000,
             }
             with pytest.raises(StateStoreError, match="too large for one message"):
                 await store.put("d", large + large)
-            assert await listed(store.list()) == ["a", "b", "c"]
+            assert await collect_keys(store.list()) == ["a", "b", "c"]
 
     asyncio.run(work())
 
@@ -191,11 +191,11 @@ def test_several_programs_may_change_the_index_at_once(open_store, monkeypatch, 
             f"{step:02}/{number}" for step in range(12) for number in range(3) if step % 3 != 1
         )
         for store in stores:
-            assert await listed(store.list()) == expected
-            assert list(await content(store)) == expected
+            assert await collect_keys(store.list()) == expected
+            assert list(await read_all(store)) == expected
         keys = expected
         await asyncio.gather(*(stores[n % 3].delete(key) for n, key in enumerate(keys)))
-        assert await listed(stores[0].list()) == []
+        assert await collect_keys(stores[0].list()) == []
         for store in stores:
             await store.close()
 
@@ -210,7 +210,7 @@ def test_a_key_that_is_listed_but_missing_can_be_written(open_store, namespace):
             assert await store.get("a") is None
             assert not await store.delete("a")
             await store.put("a", b"2", if_absent=True)
-            assert await content(store) == {"a": b"2"}
+            assert await read_all(store) == {"a": b"2"}
 
     asyncio.run(work())
 
@@ -226,7 +226,7 @@ def test_a_damaged_index_is_reported(open_store, sidecar, namespace, monkeypatch
                 if name.startswith(prefix) and name.removeprefix(prefix) not in ("root", "first"):
                     await client.delete_state("statestore", name)
             with pytest.raises(IntegrityError, match="damaged"):
-                await listed(store.list())
+                await collect_keys(store.list())
             with pytest.raises(IntegrityError, match="damaged"):
                 await store.put("7x", b"1")
             found = await store.get("7")

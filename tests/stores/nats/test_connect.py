@@ -10,7 +10,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import StateStoreError
-from holdfast.testing.state_store_suite import content
+from holdfast.testing.state_store_suite import read_all
 from servers.nats_server import Behind, Impostor, certificate
 from servers.process import free_port
 from support.async_tests import async_test
@@ -44,7 +44,7 @@ async def test_one_of_several_servers_is_enough(nats_server, bucket):
     hosts = f"127.0.0.1:{free_port()},127.0.0.1:{nats_server.port}"
     async with holdfast.open_state_store(f"nats://{hosts}/{bucket}") as store:
         await store.put("a", b"1")
-        assert await content(store) == {"a": b"1"}
+        assert await read_all(store) == {"a": b"1"}
 
 
 USERS = """
@@ -91,12 +91,12 @@ async def test_permissions_of_users_are_enforced_and_explained(own_server, bucke
         holdfast.open_state_store(server.url(bucket, user=reader)) as watching,
     ):
         await store.put("a", b"1")
-        assert await content(watching) == {"a": b"1"}
+        assert await read_all(watching) == {"a": b"1"}
         for act in (lambda: watching.put("a", b"2"), lambda: watching.delete("a")):
             with pytest.raises(StateStoreError, match=r"may not publish to \$KV") as caught:
                 await act()
             assert not caught.value.unknown
-        assert await content(store) == {"a": b"1"}
+        assert await read_all(store) == {"a": b"1"}
     assert "_INBOX" in str(await first_error(server.url(bucket, user="deaf:d3af-w0rd")))
     error = await first_error(server.url(bucket, user="plain:pl4in-word"))
     assert "has no JetStream for this user" in str(error)
@@ -119,7 +119,7 @@ async def test_the_documented_permissions_are_sufficient(own_server):
         etag = await store.put("a/b", b"x" * MEGABYTE, if_absent=True)
         await store.put("a/b", b"1", if_match=etag)
         await store.put("a/" + "long" * 300, b"2")
-        assert len(await content(store)) == 2
+        assert len(await read_all(store)) == 2
         assert await store.delete("a/b")
         assert await behind.chunks() == set()
         assert await store.sweep(older_than=0) == 0
@@ -131,7 +131,7 @@ async def test_a_token_is_a_secret(own_server, bucket):
     url = server.url(bucket, user="t0ken/of").replace("t0ken%2Fof", "t0ken%2Fof%3Amine")
     async with holdfast.open_state_store(url) as store:
         await store.put("a", b"1")
-        assert await content(store) == {"a": b"1"}
+        assert await read_all(store) == {"a": b"1"}
         assert "***@127.0.0.1" in repr(store)
         assert "t0ken" not in repr(store)
 

@@ -9,7 +9,7 @@ import pytest
 import holdfast
 from holdfast.errors import StateStoreError
 from holdfast.stores.base import Entry
-from holdfast.testing.state_store_suite import content
+from holdfast.testing.state_store_suite import read_all
 from servers.crashes import write_through_deaths
 from servers.process import wait_until
 from support.async_tests import async_test
@@ -51,7 +51,7 @@ async def test_a_write_whose_response_is_lost_is_applied_once(new_store, cut_sto
         assert await store.delete("a", if_match=again)
         lose()
         assert await store.delete("b")
-        assert await content(witness) == {}
+        assert await read_all(witness) == {}
         assert proxy.lost == 5
 
 
@@ -106,14 +106,14 @@ async def test_reads_and_listings_are_retried_after_a_lost_connection(cut_store,
     async with cut_store() as store:
         await store.put("a", b"1")
         proxy.cut()
-        assert await content(store) == {"a": b"1"}
+        assert await read_all(store) == {"a": b"1"}
         for request in (b"MSG.GET", b"CONSUMER.CREATE", b"MSG.NEXT", b"CONSUMER.DELETE"):
             proxy.lose_next_answer(after=request)
-            assert await content(store) == {"a": b"1"}
+            assert await read_all(store) == {"a": b"1"}
         assert proxy.lost == 4
         proxy.refuse_for(0.5)
         await asyncio.gather(*(store.put(f"b/{number}", b"2") for number in range(20)))
-        assert len(await content(store)) == 21
+        assert len(await read_all(store)) == 21
 
 
 @async_test

@@ -11,7 +11,7 @@ import holdfast
 from holdfast.errors import ConflictError, IntegrityError, StateStoreError
 from holdfast.stores.base import Entry, Put
 from holdfast.testing import compare_with_memory
-from holdfast.testing.state_store_suite import STRANGE_KEYS, content, listed
+from holdfast.testing.state_store_suite import STRANGE_KEYS, collect_keys, read_all
 from support.async_tests import async_test
 
 MEGABYTE = 1024 * 1024
@@ -24,7 +24,7 @@ async def test_the_chunks_of_a_large_value_are_removed_with_it(new_store, behind
         etag = await store.put("large", first, if_absent=True)
         assert len(await behind.chunks()) == 10
         assert await store.get("large") == Entry(first, etag)
-        assert await listed(store.list()) == ["large"]
+        assert await collect_keys(store.list()) == ["large"]
         await store.put("large", second, if_match=etag)
         assert len(await behind.chunks()) == 10
         await store.put("large", first)
@@ -91,7 +91,7 @@ async def test_a_sweep_removes_chunks_of_dead_writers(new_store, behind, monkeyp
         assert await store.sweep() == 0, "its writer may still be running"
         assert await store.sweep(older_than=0) == 1
         assert await behind.chunks() == kept
-        assert await content(store) == {"kept": b"k" * MEGABYTE, "small": b"s"}
+        assert await read_all(store) == {"kept": b"k" * MEGABYTE, "small": b"s"}
 
 
 @async_test
@@ -101,7 +101,7 @@ async def test_a_writer_that_takes_too_long_fails(new_store, behind, monkeypatch
         with pytest.raises(StateStoreError, match="took too long") as caught:
             await store.put("large", b"x" * MEGABYTE)
         assert not caught.value.unknown
-        assert await content(store) == {}
+        assert await read_all(store) == {}
         assert await behind.chunks() == set()
 
 
@@ -122,7 +122,7 @@ async def test_a_server_with_small_messages_accepts_large_values(own_server, buc
             await store.put("x" * 8000, b"1")
         assert not caught.value.unknown
         assert await store.get("x" * 8000) is None
-        assert await listed(store.list()) == ["a", "x" * 2000]
+        assert await collect_keys(store.list()) == ["a", "x" * 2000]
 
 
 @async_test
@@ -153,9 +153,11 @@ async def test_a_listing_in_many_parts_includes_concurrent_writes(new_store, mon
 
         writing = asyncio.create_task(write())
         while not writing.done():
-            assert [k for k in await listed(store.list("part/")) if k != "part/removed"] == keys
+            assert [
+                k for k in await collect_keys(store.list("part/")) if k != "part/removed"
+            ] == keys
         await writing
-        assert await listed(store.list("part/")) == keys
+        assert await collect_keys(store.list("part/")) == keys
 
 
 @async_test
@@ -167,7 +169,7 @@ async def test_a_listing_whose_consumer_is_deleted_starts_again(new_store, behin
     keys = [f"{number:03}" for number in range(200)]
     async with new_store() as store, behind:
         await asyncio.gather(*(store.put(key, b"1") for key in keys))
-        listing = asyncio.create_task(listed(store.list()))
+        listing = asyncio.create_task(collect_keys(store.list()))
         removed = 0
         while not listing.done() and removed < 3:
             for info in await behind.js.consumers_info(behind.stream):
@@ -203,4 +205,4 @@ async def test_long_keys_are_listed_for_each_of_their_prefixes(new_store):
             for size in (1, 5, 10, 300, 600, 999, len(key)):
                 prefix = key[:size]
                 expected = sorted(k for k in long if k.startswith(prefix))
-                assert await listed(store.list(prefix)) == expected
+                assert await collect_keys(store.list(prefix)) == expected

@@ -12,7 +12,7 @@ import holdfast
 from holdfast.errors import ConflictError, StateStoreError
 from holdfast.stores.base import Entry
 from holdfast.testing import StateStoreSuite
-from holdfast.testing.state_store_suite import content, listed
+from holdfast.testing.state_store_suite import collect_keys, read_all
 from support.async_tests import async_test
 
 
@@ -72,7 +72,7 @@ async def test_the_bucket_can_be_used_with_nats_tools(new_store, behind):
         assert found == Entry(b"both", str((await kv.get("seen.by")).revision))
         etag = await store.put("seen/by", b"two", if_match=found.etag)
         assert (await kv.get("seen.by")).value == b"two"
-        assert await listed(store.list()) == ["seen/by"]
+        assert await collect_keys(store.list()) == ["seen/by"]
         await kv.delete("seen.by")
         assert await store.get("seen/by") is None
         assert not await store.delete("seen/by")
@@ -106,7 +106,7 @@ async def test_an_expired_delete_marker_is_gone(new_store, behind, monkeypatch):
         assert await behind.subjects() == set()
         assert not await store.delete("a")
         await store.put("a", b"2", if_absent=True)
-        assert await content(store) == {"a": b"2"}
+        assert await read_all(store) == {"a": b"2"}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from holdfast.errors import StateStoreError
 from holdfast.stores.entries import Entry, Put
 from holdfast.stores.postgresql.statements import CREATE_TABLE
 from holdfast.stores.registry import open_state_store
-from holdfast.testing.state_store_suite import increment, listed
+from holdfast.testing.state_store_suite import collect_keys, increment
 from servers.process import Server, answers, free_port, wait_until
 
 
@@ -119,7 +119,7 @@ class TestOpening:
                     await store.put("a", b"1")
                 postgres.execute(f"{rights} {table}_done TO {role}")
                 await store.put("a", b"2")
-                assert await listed(store.list()) == ["a"]
+                assert await collect_keys(store.list()) == ["a"]
                 assert await store.delete("a")
 
         asyncio.run(use())
@@ -194,7 +194,7 @@ class TestOpening:
         async def use():
             stores = [open_state_store(postgres.url(table=table, pool=1)) for _ in range(8)]
             await asyncio.gather(*(store.put(f"{n}", b"1") for n, store in enumerate(stores)))
-            assert len(await listed(stores[0].list())) == 8
+            assert len(await collect_keys(stores[0].list())) == 8
             await asyncio.gather(*(store.close() for store in stores))
 
         asyncio.run(use())
@@ -213,7 +213,7 @@ class TestConnections:
         async def use():
             async with open_state_store(postgres.url(table=table, pool=1)) as store:
                 await asyncio.gather(*(store.put(f"{n}", b"1") for n in range(50)))
-                assert len(await listed(store.list())) == 50
+                assert len(await collect_keys(store.list())) == 50
 
         asyncio.run(use())
 
@@ -297,10 +297,10 @@ class TestConnections:
                     await asyncio.gather(
                         *(increment(store, "counter") for _ in range(20)),
                         store.put_many(puts),
-                        listed(store.list()),
+                        collect_keys(store.list()),
                     )
                 assert (await store.get("counter")).value == b"100"
-                assert len(await listed(store.list())) == 51
+                assert len(await collect_keys(store.list())) == 51
 
         with Pooler(tmp_path / "pooler"):
             asyncio.run(use())

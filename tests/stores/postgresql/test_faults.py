@@ -13,7 +13,7 @@ from holdfast.errors import StateStoreError
 from holdfast.stores.entries import Entry, Put
 from holdfast.stores.postgresql import write_tokens
 from holdfast.stores.registry import open_state_store
-from holdfast.testing.state_store_suite import content
+from holdfast.testing.state_store_suite import read_all
 from servers.crashes import write_through_deaths
 from servers.process import wait_until
 from stores.remote_faults import LostResponseSuite, through
@@ -187,7 +187,7 @@ class TestServerThatFails:
                 assert time.monotonic() - start < 2
                 assert not caught.value.transient
                 assert not caught.value.unknown
-                assert await content(store) == {"a": b"1"}
+                assert await read_all(store) == {"a": b"1"}
 
         asyncio.run(use())
 

@@ -14,7 +14,7 @@ from holdfast.stores.entries import Put
 from holdfast.stores.postgresql import statements
 from holdfast.stores.registry import open_state_store
 from holdfast.testing import StateStoreSuite
-from holdfast.testing.state_store_suite import listed
+from holdfast.testing.state_store_suite import collect_keys
 
 
 class TestPostgres(StateStoreSuite):
@@ -33,7 +33,7 @@ class TestKeys:
         assert sorted(long, key=statements.split_key) == sorted(long)
         assert [statements.join_key(*statements.split_key(key)) for key in long] == long
 
-    def test_long_keys_that_differ_late_are_listed_in_order(self, postgres, table):
+    def test_long_keys_that_differ_late_are_collect_keys_in_order(self, postgres, table):
         keys = sorted(
             "p" * size + end for size in (499, 500, 501, 8000) for end in ("", "a", "\x00")
         )
@@ -41,9 +41,9 @@ class TestKeys:
         async def use():
             async with open_state_store(postgres.url(table=table)) as store:
                 await store.put_many([Put(key, key[-1:].encode()) for key in reversed(keys)])
-                assert await listed(store.list()) == keys
+                assert await collect_keys(store.list()) == keys
                 for at, key in enumerate(keys):
-                    assert await listed(store.list("p", start_after=key)) == keys[at + 1 :]
+                    assert await collect_keys(store.list("p", start_after=key)) == keys[at + 1 :]
 
         asyncio.run(use())
 

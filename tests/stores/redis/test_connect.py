@@ -14,7 +14,7 @@ import pytest
 from holdfast.errors import StateStoreError
 from holdfast.stores.entries import Entry, Put
 from holdfast.stores.registry import open_state_store
-from holdfast.testing.state_store_suite import content, listed
+from holdfast.testing.state_store_suite import collect_keys, read_all
 from servers.cutting_proxy import CuttingProxy
 from servers.process import free_port, wait_until
 
@@ -100,7 +100,7 @@ class TestOpening:
                         ],
                     )
                 await store.put_many([Put("a", b"1"), Put("b", b"1")])
-                assert await content(store) == {"a": b"1", "b": b"1"}
+                assert await read_all(store) == {"a": b"1", "b": b"1"}
                 assert await store.delete("a")
 
         asyncio.run(use())
@@ -122,7 +122,7 @@ class TestOpening:
             url = redis_server.url(namespace=namespace, pool=1)
             async with open_state_store(url) as store:
                 await asyncio.gather(*(store.put(f"{n}", b"1") for n in range(50)))
-                assert len(await listed(store.list())) == 50
+                assert len(await collect_keys(store.list())) == 50
 
         asyncio.run(use())
 

@@ -11,7 +11,7 @@ import pytest
 from holdfast.errors import ConflictError, StateStoreError
 from holdfast.stores.entries import Entry, Put
 from holdfast.stores.registry import open_state_store
-from holdfast.testing.state_store_suite import content
+from holdfast.testing.state_store_suite import read_all
 from servers.crashes import write_through_deaths
 from servers.process import free_port, wait_until
 from stores.remote_faults import LostResponseSuite, through
@@ -130,7 +130,7 @@ class TestServerThatFails:
                     await store.put_many([Put("b", b"2"), Put("z", b"2")])
                 assert not caught.value.transient
                 assert not caught.value.unknown
-                assert await content(store) == {"a": b"1"}
+                assert await read_all(store) == {"a": b"1"}
 
         def failed(client):
             return client.info("persistence")["rdb_last_bgsave_status"] == "err"

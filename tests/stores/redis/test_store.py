@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.stores.registry import open_state_store
 from holdfast.testing import StateStoreSuite
-from holdfast.testing.state_store_suite import content, listed
+from holdfast.testing.state_store_suite import collect_keys, read_all
 
 
 class TestRedis(StateStoreSuite):
@@ -27,9 +27,9 @@ class TestListing:
             async with open_state_store(url) as store:
                 await store.get("a")
                 client.config_resetstat()
-                keys = await listed(store.list("key/", start_after="key/000040", limit=50))
+                keys = await collect_keys(store.list("key/", start_after="key/000040", limit=50))
                 assert keys == [f"key/{number:06}" for number in range(41, 91)]
-                assert len(await listed(store.list(limit=50))) == 50
+                assert len(await collect_keys(store.list(limit=50))) == 50
                 work[size] = {
                     name.removeprefix("cmdstat_"): stats["calls"]
                     for name, stats in client.info("commandstats").items()
@@ -55,7 +55,7 @@ class TestListing:
             for number, store in enumerate(stores):
                 await store.put("a", b"%d" % number, if_absent=True)
             for number, store in enumerate(stores):
-                assert await content(store) == {"a": b"%d" % number}
+                assert await read_all(store) == {"a": b"%d" % number}
                 await store.close()
 
         asyncio.run(use())

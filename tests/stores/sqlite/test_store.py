@@ -15,7 +15,7 @@ from holdfast.stores.sqlite import SqliteStateStore
 from holdfast.stores.wrappers.prefix import PrefixedStateStore
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 from holdfast.testing import StateStoreSuite
-from holdfast.testing.state_store_suite import listed
+from holdfast.testing.checks import collect_keys
 from stores.sqlite.one_entry import connections, get_one, put_one
 from support.async_tests import run_async
 
@@ -120,7 +120,7 @@ def test_check_finds_an_index_that_hides_entries(path):
             assert await store.check() == []
         assert damage_index(path) > 2
         async with SqliteStateStore(path) as store:
-            assert 0 < len(await listed(store.list())) < 1000
+            assert 0 < len(await collect_keys(store.list())) < 1000
             for checked in (store, PrefixedStateStore(store, "key/"), ReadOnlyStateStore(store)):
                 problems = await checked.check()
                 assert problems
