@@ -290,6 +290,8 @@ async def record_responses(store, query):
             f"/agents/{name}/snapshot",
             f"/agents/ann/sessions/{name}",
             f"/agents/ghost/sessions/{name}/state",
+            f"/agents/ann/sessions/{name}/events",
+            "/agents/ghost/sessions",
             f"/diff?from_agent=ann&from_session={name}&to_agent=ghost&to_session={name}",
         )
     ]
@@ -319,25 +321,6 @@ async def test_limited_token_cannot_delete_a_session(store, remote_api):
         response = await remote_api.delete(SHARED + query, headers=bearer(ANN_ONLY))
         expect_problem(response, 403, "ann-only", "some agents", kind="forbidden")
     assert await dump_store(store) == before
-
-
-@async_test
-async def test_errors_for_a_limited_token_do_not_name_other_agents(store, remote_api):
-    await fill_store(store)
-    for path in (
-        "/agents",
-        "/agents/ann/sessions/ses_1",
-        "/agents/ann/sessions/nothing/state",
-        "/agents/ghost/sessions/ses_1",
-        "/agents/ghost/sessions",
-        "/diff?from_agent=ghost&from_session=s&to_agent=ann&to_session=ses_shared",
-        "/diff?from_agent=ann&from_session=ses_shared&to_agent=ghost&to_session=s",
-        "/agents/ghost/sessions/ses_shared/events",
-        SHARED,
-    ):
-        response = await remote_api.get(path, headers=bearer(ANN_ONLY))
-        assert "bob" not in response.text
-        assert "research-bot" not in response.text
 
 
 @async_test

@@ -7,7 +7,15 @@ import json
 from holdfast import Session
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
-from support.rest_api import SES_1, connect, dump_store, expect_ok, expect_problem, fill_store
+from support.rest_api import (
+    SES_1,
+    connect,
+    dump_store,
+    expect_ok,
+    expect_problem,
+    fill_store,
+    open_session,
+)
 
 IMPORT = "/agents/snapshot/restore"
 MAX_READS = 20
@@ -63,7 +71,7 @@ async def interrupt_each_read(store, send):
     raise AssertionError(f"more than {MAX_READS} reads")
 
 
-async def state_of(store, session_id):
+async def read_state(store, session_id):
     return (await Session.open(store, agent_id="bot", session_id=session_id)).state
 
 
@@ -75,7 +83,7 @@ async def test_import_fails_if_the_session_changes_after_if_match():
     store = InterruptedStore()
     async for session_id, response in interrupt_each_read(store, send):
         expect_problem(response, 412, kind="moved-on")
-        assert await state_of(store, session_id) == {"a": 1, "b": 2, "late": True}
+        assert await read_state(store, session_id) == {"a": 1, "b": 2, "late": True}
         assert not [key for key in store._keys if "/snapshots/snapshot_" in key]
         assert not [key for key in store._keys if "/immutable_history/" in key]
 
@@ -88,7 +96,7 @@ async def test_restore_fails_if_the_session_changes_after_if_match():
     store = InterruptedStore()
     async for session_id, response in interrupt_each_read(store, send):
         expect_problem(response, 412, kind="moved-on")
-        assert await state_of(store, session_id) == {"a": 1, "b": 2, "late": True}
+        assert await read_state(store, session_id) == {"a": 1, "b": 2, "late": True}
 
 
 @async_test
@@ -102,7 +110,7 @@ async def test_fork_of_now_with_if_match_uses_that_head_or_fails():
         if response.status_code != 412:
             tree = expect_ok(response, 201)
             assert tree["from"]["seq"] == 3
-            assert await state_of(store, tree["session_id"]) == {"a": 1, "b": 2}
+            assert await read_state(store, tree["session_id"]) == {"a": 1, "b": 2}
     assert set(statuses) == {201, 412}
 
 
@@ -115,7 +123,7 @@ async def test_fork_without_if_match_reports_the_position_it_used():
     async for _, response in interrupt_each_read(store, send):
         tree = expect_ok(response, 201)
         late = {"late": True} if tree["from"]["seq"] == 4 else {}
-        assert await state_of(store, tree["session_id"]) == {"a": 1, "b": 2, **late}
+        assert await read_state(store, tree["session_id"]) == {"a": 1, "b": 2, **late}
 
 
 @async_test
@@ -126,7 +134,7 @@ async def test_delete_fails_if_the_session_changes_after_if_match():
     store = InterruptedStore()
     session_id, response = await send_interrupted(store, connect(store), 1, send)
     expect_problem(response, 412, "after event 3", kind="moved-on")
-    assert await state_of(store, session_id) == {"a": 1, "b": 2, "late": True}
+    assert await read_state(store, session_id) == {"a": 1, "b": 2, "late": True}
 
 
 @async_test
@@ -149,12 +157,32 @@ async def test_if_match_fails_if_the_session_does_not_exist(store, api):
 
 
 @async_test
-async def test_every_write_fails_if_if_match_is_stale(store, api):
+async def test_write_fails_if_if_match_is_stale_or_invalid(store, api):
     first, _ = await fill_store(store)
+    head = expect_ok(await api.get(SES_1))["head"]
+    document = expect_ok(await api.get(f"{SES_1}/document"))
+    session = await open_session(store)
+    session.add_message("user", "concurrent")
+    await session.commit()
     before = await dump_store(store)
-    stale = {"If-Match": '"0000"'}
-    expect_problem(await api.post(f"{SES_1}/fork", headers=stale), 412)
-    expect_problem(await api.delete(f"{SES_1}/snapshots/{first}", headers=stale), 412)
-    document = (await api.get(f"{SES_1}/document")).content
-    expect_problem(await api.post("/agents/snapshot/restore", content=document, headers=stale), 412)
-    assert await dump_store(store) == before
+    stale = {"If-Match": f'"{head}"'}
+    for method, path, body in (
+        ("POST", f"{SES_1}/snapshots", {}),
+        ("POST", f"{SES_1}/restore", {"at": first}),
+        ("POST", f"{SES_1}/fork", {}),
+        ("POST", "/agents/snapshot/restore", document),
+        ("DELETE", f"{SES_1}/snapshots/{first}", None),
+        ("DELETE", SES_1, None),
+    ):
+        for garbage in (stale["If-Match"], head, '"', "", "x" * 5000, '"a", "b"', "\xff", "W/*"):
+            response = await api.request(
+                method, path, json=body, headers={"If-Match": garbage.encode("latin-1")}
+            )
+            tree = expect_problem(response, 412, kind="moved-on")
+            assert session.log.head.hash in tree["detail"]
+        assert await dump_store(store) == before
+    now = {"If-Match": f'"{head}", "{session.log.head.hash}"'}
+    expect_ok(await api.post(f"{SES_1}/snapshots", headers=now), 201)
+    expect_ok(await api.post(f"{SES_1}/restore", json={"at": first}, headers={"If-Match": "*"}))
+    head = expect_ok(await api.get(SES_1))["head"]
+    expect_ok(await api.delete(SES_1, headers={"If-Match": f'"{head}"'}), 204)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast import NotFoundError, SnapshotManager
 from support.async_tests import async_test
 from support.rest_api import SES_1, expect_ok, expect_problem, send_raw
 
@@ -329,15 +330,13 @@ async def test_body_that_an_html_form_can_send_is_not_parsed_as_json(api, kind):
 async def test_invalid_tags_are_rejected(api):
     for tags in (b'{"a": 1}', b'{"a": null}', b"[]", b'{"a": "\\ud800"}', b'{"\\ud800": "a"}'):
         body = b'{"tags": ' + tags + b"}"
-        expect_problem(
-            await api.post(f"{SES_1}/snapshots", content=body, headers=JSON), 422, kind="invalid"
-        )
+        for path in (f"{SES_1}/snapshots", f"{SES_1}/snapshots?dry_run=true"):
+            response = await api.post(path, content=body, headers=JSON)
+            expect_problem(response, 422, kind="invalid")
 
 
 @async_test
 async def test_problem_detail_is_the_message_of_the_library(api, sample_app):
-    from holdfast import NotFoundError, SnapshotManager
-
     with pytest.raises(NotFoundError) as raised:
         await SnapshotManager(sample_app[0]).locate("research-bot", "ses_9")
     tree = expect_problem(

@@ -7,6 +7,7 @@ import base64
 import pytest
 
 from holdfast import Session
+from holdfast.server import Token
 from support.async_tests import async_test
 from support.rest_api import (
     ANN_ONLY,
@@ -287,8 +288,6 @@ async def test_forged_cursor_does_not_reveal_other_agents(store, api):
 
 @async_test
 async def test_limited_token_pages_through_its_agents(store):
-    from holdfast.server import Token
-
     await add_agents(store)
     own = frozenset(("Bot-1", "Bot-3", "helper-2", "ghost"))
     tokens = [Token(READER, "read", own)]

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 from fastapi import Depends, Path, Query
+from fastapi.dependencies.models import Dependant
 from pydantic import AfterValidator
 from starlette.requests import Request
 from starlette.responses import Response
@@ -81,9 +82,7 @@ Context = Annotated[AppContext, Depends(get_context)]
 
 async def reject_unknown_parameters(request: Request) -> None:
     """Reject unknown query parameters, so that a misspelled dry_run does not write."""
-    described = request.app.openapi()["paths"][request.scope["route"].path]
-    operation = described[request.method.lower()]
-    known = {each["name"] for each in operation.get("parameters", ()) if each["in"] == "query"}
+    known = query_parameters(request.scope["route"].dependant)
     unknown = sorted(set(request.query_params) - known)
     if unknown:
         raise Problem(
@@ -92,6 +91,12 @@ async def reject_unknown_parameters(request: Request) -> None:
             f"known: {', '.join(sorted(known)) or 'none'}",
             hint="see /docs",
         )
+
+
+def query_parameters(dependant: Dependant) -> set[str]:
+    """Return the names of the query parameters of a route and of its dependencies."""
+    names = {each.alias for each in dependant.query_params}
+    return names.union(*(query_parameters(each) for each in dependant.dependencies))
 
 
 # --------------------------------------------------------------------------------- ids in paths

@@ -234,7 +234,7 @@ async def import_session(
                 check=lambda head: check_head(head, if_match),
             )
     if not dry_run:
-        context.metrics.acted("imported")
+        context.metrics.count_change("imported")
     return json_response(import_result_to_json(result))
 
 

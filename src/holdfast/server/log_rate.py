@@ -26,8 +26,8 @@ class RateWindow:
 class RateLimit(logging.Filter):
     """Pass a few records of each kind per time window, then the number of suppressed ones.
 
-    Records are of one kind where their logger is the same and their text before its arguments are
-    put in. The access log is not limited: it has a line for each request.
+    Records of one kind have the same logger and the same text before arguments are inserted. The
+    access log is not limited: it has one line per request.
     """
 
     def __init__(self, most: int = MOST, seconds: float = SECONDS) -> None:

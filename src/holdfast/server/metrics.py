@@ -28,7 +28,7 @@ class Metrics:
             buckets=BUCKETS,
             registry=self._registry,
         )
-        self._acts = Counter(
+        self._changes = Counter(
             "holdfast_sessions_changed",
             "Changes to sessions.",
             ("act",),
@@ -39,15 +39,15 @@ class Metrics:
         )
         version.labels(holdfast.__version__).set(1)
 
-    def count(self, method: str, route: str, status: int, seconds: float) -> None:
+    def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request. Unknown methods and routes share one label."""
         method = method if method in METHODS else "other"
         self._requests.labels(method, route, status).inc()
         self._seconds.labels(method, route).observe(seconds)
 
-    def acted(self, act: str) -> None:
+    def count_change(self, act: str) -> None:
         """Count a change to a session: saved, restored, forked, imported, deleted."""
-        self._acts.labels(act).inc()
+        self._changes.labels(act).inc()
 
     def text(self) -> bytes:
         """Return all metrics in the Prometheus text format."""

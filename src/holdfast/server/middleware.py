@@ -138,7 +138,7 @@ class AccessLogMiddleware(Middleware):
         finally:
             seconds = time.perf_counter() - started
             route = getattr(scope.get("route"), "path", "-")
-            self._metrics.count(method, route, status, seconds)
+            self._metrics.count_request(method, route, status, seconds)
             client, authority = scope.get("client"), scope.get(AUTHORITY)
             access_log.info(
                 "%s %s %s %d %d bytes %.1f ms %s",

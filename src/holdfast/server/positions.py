@@ -11,7 +11,7 @@ from holdfast.log.event_log import Position
 from holdfast.log.timeline import LoadedState, Timeline
 from holdfast.server.problems import Problem, reject_invalid
 from holdfast.snapshots.archive import SnapshotArchive
-from holdfast.snapshots.keys import SnapshotLocation
+from holdfast.snapshots.keys import SnapshotLocation, location_fields
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 
@@ -32,12 +32,10 @@ class SessionAt:
     segment: tuple[str, str] | None = None
     """The key and hash of the segment with that event, if it was read."""
 
-    def named(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return the position as JSON data."""
         return {
-            "agent_id": self.location.scope_id,
-            "session_id": self.location.session_id,
-            "scope": self.location.scope,
+            **location_fields(self.location),
             "seq": self.position.seq,
             "snapshot_id": self.snapshot_id,
         }

@@ -13,7 +13,7 @@ from holdfast.log.event import Event, format_time
 from holdfast.log.event_log import Position
 from holdfast.server.context import AppContext
 from holdfast.server.positions import SessionAt, from_loaded_state, read_event_time
-from holdfast.snapshots.keys import SnapshotLocation
+from holdfast.snapshots.keys import SnapshotLocation, location_fields
 from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.session_state import MESSAGES, SessionState
@@ -77,9 +77,7 @@ async def session_to_json(
     state, seq = there.state, there.position.seq
     unfinished = await asyncio.to_thread(ToolCallIndex().unfinished, state)
     return {
-        "agent_id": location.scope_id,
-        "session_id": location.session_id,
-        "scope": location.scope,
+        **location_fields(location),
         "started_at": manifest.started_at and format_time(manifest.started_at),
         "updated_at": there.at or await read_event_time(timeline, seq),
         "status": SessionState(state).status,
@@ -131,8 +129,8 @@ def diff_to_json(
     truncated = len(found) > limit
     patch = make_state_patch(after.state, before.state) if with_patch and not truncated else None
     return {
-        "from": before.named(),
-        "to": after.named(),
+        "from": before.to_json(),
+        "to": after.to_json(),
         **counts,
         "entries": [difference_to_json(each) for each in found[:limit]],
         "truncated": truncated,

@@ -113,7 +113,7 @@ async def save_snapshot(
             return json_response(preview_save(session))
         with reject_invalid():
             saved = await session.save(tags=body.tags)
-    context.metrics.acted("saved")
+    context.metrics.count_change("saved")
     return json_response(snapshot_to_json(saved.info()), status=201)
 
 
@@ -153,7 +153,7 @@ async def delete_snapshot(
         if dry_run:
             return json_response(snapshot_to_json(info))
         await context.archive.delete_snapshot(location=location, snapshot_id=snapshot_id)
-    context.metrics.acted("snapshot deleted")
+    context.metrics.count_change("snapshot deleted")
     return Response(status_code=204)
 
 
@@ -175,12 +175,12 @@ async def restore_session(
         if not dry_run:
             with changed_on_conflict(if_match):
                 await apply_restore(session, goal)
-            context.metrics.acted("restored")
+            context.metrics.count_change("restored")
     return json_response(
         {
             "dry_run": dry_run,
             **location_fields(location),
-            "at": goal.named(),
+            "at": goal.to_json(),
             "changes": changes,
             "previous_event": before.position.seq,
             "last_event": session.log.head.seq,
@@ -245,7 +245,7 @@ async def fork_session(
             at = None if body.at == NOW else goal.snapshot_id or goal.state
             other = await session.fork(body.session_id, at=at, agent_id=body.agent_id)
             session_id = other.session_id
-            context.metrics.acted("forked")
+            context.metrics.count_change("forked")
     tree = {
         "dry_run": dry_run,
         "agent_id": agent_id,
@@ -253,7 +253,7 @@ async def fork_session(
         "scope": location.scope,
         "message_count": goal.state.count(MESSAGES),
         "status": SessionState(goal.state).status,
-        "from": goal.named(),
+        "from": goal.to_json(),
     }
     return json_response(tree, status=200 if dry_run else 201)
 
@@ -300,7 +300,7 @@ async def delete_session(
         await check_session_head(context, location, if_match)
         if not dry_run:
             await context.archive.delete_session(session_id=location.session_id)
-            context.metrics.acted("deleted")
+            context.metrics.count_change("deleted")
             return Response(status_code=204)
     ends = [(await (await context.archive.timeline(location=each)).load()).end for each in parts]
     kept = [len(await context.archive.list_snapshot_ids(location=part)) for part in parts]
