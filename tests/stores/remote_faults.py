@@ -12,7 +12,7 @@ import pytest
 from holdfast.errors import ConflictError, StateStoreError
 from holdfast.stores.entries import Condition, Entry, Put
 from holdfast.stores.registry import open_state_store
-from holdfast.testing.state_store_suite import content
+from holdfast.testing.state_store_suite import read_all
 from support.async_tests import async_test
 
 
@@ -78,7 +78,7 @@ class LostResponseSuite:
             assert await store.delete("a", if_match=etags[1])
             proxy.lose_next_answer(after=self.write_request)
             assert await store.delete("b")
-            assert await content(store) == {"c": b"3"}
+            assert await read_all(store) == {"c": b"3"}
             assert proxy.lost == 5
 
     @async_test
@@ -114,7 +114,7 @@ class LostResponseSuite:
             assert not await store.delete("missing")
             lose_response(self.batch_request, overwrite)
             etag, _ = await store.put_many([Put("a", b"ours", if_match=etag), Put("b", b"ours")])
-            assert await content(store) == {"a": b"ours", "b": b"theirs", "gone": b"1"}
+            assert await read_all(store) == {"a": b"ours", "b": b"theirs", "gone": b"1"}
             lose_response(self.write_request, delete)
             await store.put("lock", b"ours", if_absent=True)
             assert await store.get("lock") is None
@@ -124,10 +124,10 @@ class LostResponseSuite:
             await store.put("a", b"ours", if_match=etag)
             lose_response(self.write_request, replace)
             await store.put("a", b"ours")
-            assert await content(store) == dict.fromkeys(("a", "b", "gone"), b"theirs")
+            assert await read_all(store) == dict.fromkeys(("a", "b", "gone"), b"theirs")
             lose_response(self.write_request, create)
             assert await store.delete("gone", if_match=(await store.get("gone")).etag)
-            assert await content(store) == dict.fromkeys(("a", "b", "gone"), b"theirs")
+            assert await read_all(store) == dict.fromkeys(("a", "b", "gone"), b"theirs")
             assert proxy.lost == 6
 
     @async_test
@@ -151,7 +151,7 @@ class LostResponseSuite:
                 with pytest.raises(ConflictError) as caught:
                     await store.put_many([Put("late", b"1")], conditions=[held])
                 assert caught.value.key == "fence"
-            assert await content(store) == {"a": b"2", "b": b"1", "z": b"1"}
+            assert await read_all(store) == {"a": b"2", "b": b"1", "z": b"1"}
             assert proxy.lost == 3
 
     @async_test
@@ -164,7 +164,7 @@ class LostResponseSuite:
                 with pytest.raises(ConflictError) as caught:
                     await store.put_many(puts, conditions=[held])
                 assert caught.value.key == "fence"
-            assert await content(store) == {}
+            assert await read_all(store) == {}
             assert proxy.lost == 2
 
     @async_test
@@ -184,7 +184,7 @@ class LostResponseSuite:
                     await attempt()
             proxy.lose_next_request(at=self.write_request)
             assert not await store.delete("missing")
-            assert await content(store) == {"a": b"theirs"}
+            assert await read_all(store) == {"a": b"theirs"}
             assert proxy.lost == 5
 
     @async_test

@@ -10,7 +10,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.types import Command
 
 from adapters.langgraph.graphs import at, build_agent, build_deltas, build_steps, user_message
-from cli.conftest import in_a_folder_of_its_own, run  # noqa: F401 - fixtures
+from cli.conftest import isolate_environment, run  # noqa: F401 - fixtures
 from holdfast import Catalog, Session, SnapshotManager, open_state_store
 from holdfast.adapters.langgraph import HoldfastSaver
 from support.async_tests import run_async
@@ -21,7 +21,7 @@ URL = "sqlite:///state.db"
 
 
 @pytest.fixture
-def store(in_a_folder_of_its_own, monkeypatch):  # noqa: F811
+def store(isolate_environment, monkeypatch):  # noqa: F811
     """A store with a conversation and a thread that waits at an interrupt."""
     monkeypatch.setenv("HOLDFAST_STORE", URL)
     with HoldfastSaver.from_url(URL) as saver:
