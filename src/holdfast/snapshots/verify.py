@@ -85,6 +85,8 @@ class Verifier:
         self.location = location
         self.timeline = Timeline(state_store, location.prefix, "")
         self.manifest: SnapshotManifest | None = None
+        self.stale: set[str] = set()
+        """Incarnations that were deleted, of which a concurrent writer left entries."""
         self.result = Verification()
         self.hashes: dict[int, str] = {}
         """The chain hash at each event where a snapshot or a keyframe is."""
@@ -157,6 +159,9 @@ class Verifier:
         # from an interrupted creation.
         damage = list(self.result.damage)
         created = {info.incarnation for _, info in await self._read_records()}
+        # A writer of a deleted session may leave a segment and a record, but never a log start.
+        self.stale = {each for each in created if not await self._has_log_start(each)}
+        created -= self.stale
         is_lost = not damage and created
         self.result = Verification(damage=damage, other_keys=self.result.other_keys)
         ids = await find_incarnations(self.state_store, self.location)
@@ -166,6 +171,13 @@ class Verifier:
             created = set(ids)
         await self._choose_incarnation(created.pop() if len(created) == 1 else "")
         return Position()
+
+    async def _has_log_start(self, incarnation: str) -> bool:
+        """Return whether the log of an incarnation has its first event or a keyframe."""
+        timeline = Timeline(self.state_store, self.location.prefix, incarnation)
+        if await self.state_store.get(timeline.log.key(1)) is not None:
+            return True
+        return bool(await timeline.list_keyframe_seqs())
 
     async def _choose_incarnation(self, incarnation: str) -> None:
         """Verify this incarnation; the keys of others are leftovers."""
@@ -199,7 +211,9 @@ class Verifier:
             except HoldfastError as error:
                 self._report(key, str(error))
                 continue
-            if self.manifest and info.incarnation != self.manifest.incarnation:
+            if info.incarnation in self.stale or (
+                self.manifest and info.incarnation != self.manifest.incarnation
+            ):
                 self.result.leftovers.append(key)
             else:
                 found.append((key, info))
