@@ -103,7 +103,7 @@ async def steps_of_a_page(path, **arguments):
     return count
 
 
-def test_keys_are_collect_keys_from_an_index_without_touching_values(path):
+def test_keys_are_listed_from_an_index_without_touching_values(path):
     run_async(put_one(path))
     with closing(sqlite3.connect(path)) as database:
         plan = database.execute(
