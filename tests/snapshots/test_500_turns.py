@@ -59,7 +59,7 @@ def conversation(turns: int, scale: float, path: Path) -> Conversation:
         return " ".join(rng.choices(words, k=int(size)))[: int(size)]
 
     said = [
-        [{"role": role, "read_all": text(size * scale)} for role, size in SIZES.items()]
+        [{"role": role, "content": text(size * scale)} for role, size in SIZES.items()]
         for _ in range(turns)
     ]
     plans = [{"step": step, "goal": text(40), "open": [step, 7]} for step in range(turns)]

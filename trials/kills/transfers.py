@@ -278,7 +278,7 @@ class Backup(Copy):
         problems = []
         for step in steps:
             code, words = command(*step)
-            if code and not (step is steps[0] and "there is no store" in words):
+            if code and not (step is steps[0] and "no store at" in words):
                 problems.append(f"{' '.join(step)}: {words}")
         return problems + self.strays(task)
 

@@ -33,7 +33,7 @@ class TestKeys:
         assert sorted(long, key=statements.split_key) == sorted(long)
         assert [statements.join_key(*statements.split_key(key)) for key in long] == long
 
-    def test_long_keys_that_differ_late_are_collect_keys_in_order(self, postgres, table):
+    def test_long_keys_that_differ_late_are_listed_in_order(self, postgres, table):
         keys = sorted(
             "p" * size + end for size in (499, 500, 501, 8000) for end in ("", "a", "\x00")
         )
