@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import ConflictError
 from holdfast.log import timeline
-from holdfast.sessions import contention
+from holdfast.sessions import backoff
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.base import WrappedStateStore
 from support.async_tests import async_test
@@ -193,7 +193,7 @@ async def test_a_rebase_succeeds_after_any_number_of_other_commits():
 
 @async_test
 async def test_a_rebase_that_always_loses_fails_in_the_end(monkeypatch):
-    monkeypatch.setattr(contention, "GIVE_UP_AFTER", 0.2)
+    monkeypatch.setattr(backoff, "GIVE_UP_AFTER", 0.2)
     store = InterceptingStateStore(MemoryStateStore())
     one, other = await two(store)
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from holdfast import BlockingSession, ConflictError, SnapshotArchive, StateStoreError
-from holdfast.sessions import contention
+from holdfast.sessions import backoff
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
 from support.backends import opener
@@ -191,7 +191,7 @@ async def test_an_update_of_a_session_that_was_deleted_starts_a_new_one():
 
 @async_test
 async def test_an_update_that_always_loses_fails_in_the_end(monkeypatch):
-    monkeypatch.setattr(contention, "GIVE_UP_AFTER", 0.2)
+    monkeypatch.setattr(backoff, "GIVE_UP_AFTER", 0.2)
     one, other = await two(MemoryStateStore())
 
     async def overtaken(session):
@@ -370,7 +370,7 @@ def test_a_blocking_update_takes_a_plain_function():
 
 
 def test_a_blocking_update_that_always_loses_fails_in_the_end(monkeypatch):
-    monkeypatch.setattr(contention, "GIVE_UP_AFTER", 0.2)
+    monkeypatch.setattr(backoff, "GIVE_UP_AFTER", 0.2)
     store = MemoryStateStore()
     one, other = open_blocking(store), open_blocking(store)
 

@@ -18,7 +18,7 @@ from holdfast.errors import ConflictError, short_repr
 from holdfast.log.event import Event, EventDraft
 from holdfast.log.event_log import Position, PreparedSegment
 from holdfast.log.timeline import Timeline
-from holdfast.sessions.contention import CommitAttempts, Contention
+from holdfast.sessions.backoff import CommitAttempts, Contention
 from holdfast.sessions.event_view import LogTail
 from holdfast.sessions.rebase import RELOAD, LogTracker, OnConflict, touched_entries
 from holdfast.sessions.working_state import WorkingState

@@ -17,9 +17,9 @@ from holdfast.documents.document import Document
 from holdfast.documents.export import export_document
 from holdfast.errors import NotFoundError, short_repr
 from holdfast.ids import new_id
+from holdfast.sessions.backoff import Contention
 from holdfast.sessions.base import BaseSession
 from holdfast.sessions.commit import Committer, validate_on_conflict
-from holdfast.sessions.contention import Contention
 from holdfast.sessions.fork import create_fork
 from holdfast.sessions.once import SideEffects, reject_nested_once, validate_once_call
 from holdfast.sessions.open import SessionOpener

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from holdfast.errors import ConflictError, short_repr
+from holdfast.sessions.backoff import CommitAttempts, Contention
 from holdfast.sessions.commit import Committer
-from holdfast.sessions.contention import CommitAttempts, Contention
 from holdfast.sessions.rebase import StaleSessionError
 
 

@@ -14,7 +14,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 from adapters.langgraph.graphs import at
 from holdfast import ConflictError, RetentionPolicy, Session, SnapshotArchive
 from holdfast.adapters.langgraph import HoldfastSaver
-from holdfast.sessions import contention
+from holdfast.sessions import backoff
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test, run_async
 from support.backends import SharedMemory, opener
@@ -216,7 +216,7 @@ class LosingStore(SharedMemory):
 
 @async_test
 async def test_a_writer_gives_up_after_a_time_limit(monkeypatch):
-    monkeypatch.setattr(contention, "GIVE_UP_AFTER", 0.7)
+    monkeypatch.setattr(backoff, "GIVE_UP_AFTER", 0.7)
     content = MemoryStateStore()
     store = LosingStore(content)
     saver = HoldfastSaver(store)

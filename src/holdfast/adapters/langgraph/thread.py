@@ -35,8 +35,8 @@ from holdfast.adapters.langgraph.pending import PendingChange, PendingSnapshot, 
 from holdfast.adapters.langgraph.writes import Write, write_from_dict
 from holdfast.errors import ConflictError, IntegrityError, NotFoundError
 from holdfast.log.event import Event
+from holdfast.sessions.backoff import CommitAttempts, Contention
 from holdfast.sessions.commit import Committer
-from holdfast.sessions.contention import CommitAttempts, Contention
 from holdfast.snapshots.delete import delete_session
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.records import SnapshotInfo
