@@ -73,7 +73,7 @@ BAD = {
     empty: "JSON",
     truncated: "truncated",
     truncated_gzip: "truncated",
-    json_list: "JSON object",
+    json_list: "JSON",
     another_object: "it lacks agent_id",
     newer_schema: "upgrade",
     broken_digest: "does not match its digest",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from dataclasses import replace
 
@@ -187,7 +188,7 @@ def test_any_data_in_any_field_is_read_or_rejected(path, junk):
 @settings(max_examples=120)
 @given(st.lists(st.tuples(st.sampled_from(PLACES), JUNK), min_size=1, max_size=4))
 def test_any_data_is_read_or_rejected_with_allow_modified(changes):
-    tree = FULL.to_dict()
+    tree = copy.deepcopy(FULL.to_dict())
     for path, junk in changes:
         at = tree
         try:

@@ -159,7 +159,7 @@ class Document:
     # ------------------------------------------------------------------------------- JSON
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the document as JSON data."""
+        """Return the document as JSON data, which shares the values of its events."""
         data = self._encode(list)
         return {**data, DIGEST: compute_digest(data)}
 
