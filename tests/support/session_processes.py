@@ -123,7 +123,7 @@ class World(RuleBasedStateMachine):
         return writer
 
     def reader(self, place: Place) -> Session:
-        """The session as one finds it who only reads, and so mends nothing."""
+        """Return the session as a reader finds it, who repairs nothing."""
         return self.run(opened(ReadOnlyStateStore(self.disk), place))
 
     def writer(self, number: int) -> Writer:

@@ -39,10 +39,10 @@ from holdfast.transfer.manager import Redaction
 router = APIRouter(tags=["documents"], dependencies=[Depends(reject_unknown_parameters)])
 
 T = TypeVar("T")
-IN_MEMORY = 1 << 20
-PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
+MAX_IN_MEMORY = 1 << 20
+UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9._-]+")
 
-AgentAsked = Annotated[
+AgentFilter = Annotated[
     str | None,
     Query(
         min_length=1,
@@ -50,7 +50,7 @@ AgentAsked = Annotated[
         description="The agent, if several share the session.",
     ),
 ]
-OtherAgent = Annotated[
+TargetAgent = Annotated[
     str | None,
     Query(
         min_length=1,
@@ -58,7 +58,7 @@ OtherAgent = Annotated[
         description="Import under this agent id.",
     ),
 ]
-OtherSession = Annotated[
+TargetSession = Annotated[
     str | None,
     Query(
         min_length=1,
@@ -66,7 +66,7 @@ OtherSession = Annotated[
         description="Import under this session id.",
     ),
 ]
-SnapshotAsked = Annotated[
+SnapshotFilter = Annotated[
     str | None,
     Query(pattern=schemas.SNAPSHOT_ID, description="A snapshot id. Default: the head."),
 ]
@@ -97,9 +97,9 @@ async def export_session(
     request: Request,
     context: Context,
     session_id: SessionId,
-    agent_id: AgentAsked = None,
+    agent_id: AgentFilter = None,
     scope: ScopeQuery = None,
-    snapshot_id: SnapshotAsked = None,
+    snapshot_id: SnapshotFilter = None,
     tag: Tags = None,
     redact: Redact = False,
 ) -> Response:
@@ -155,7 +155,9 @@ async def get_document(
     """Export a session as a file download."""
     snapshot_id = None if at == NOW else at
     response = await send_document(context, location, snapshot_id, tag, redact=redact)
-    name = PLAIN.sub("_", f"{location.session_id}{'' if at == NOW else '@' + at}").strip("._")
+    name = UNSAFE_CHARACTERS.sub(
+        "_", f"{location.session_id}{'' if at == NOW else '@' + at}"
+    ).strip("._")
     response.headers["Content-Disposition"] = (
         f'attachment; filename="{name[:100] or "session"}.json"'
     )
@@ -203,8 +205,8 @@ async def import_session(
     request: Request,
     context: Context,
     dry_run: DryRun = False,
-    agent_id: OtherAgent = None,
-    session_id: OtherSession = None,
+    agent_id: TargetAgent = None,
+    session_id: TargetSession = None,
     allow_modified: Annotated[
         bool, Query(description="Accept an edited document, whose digest does not match.")
     ] = False,
@@ -217,7 +219,7 @@ async def import_session(
     """
     if agent_id is not None:
         get_authority(request).check(agent_id)
-    with tempfile.SpooledTemporaryFile(IN_MEMORY) as file:
+    with tempfile.SpooledTemporaryFile(MAX_IN_MEMORY) as file:
         await receive_body(request.stream(), file)
         decoding = context.decoder.decode(file, allow_modified=allow_modified)
         found = await cancel_on_disconnect(request, decoding)
@@ -241,7 +243,7 @@ async def import_session(
 async def receive_body(stream: AsyncIterator[bytes], file: IO[bytes]) -> None:
     """Write a body to a file, off the event loop if a chunk is large."""
     async for chunk in stream:
-        if len(chunk) > IN_MEMORY:
+        if len(chunk) > MAX_IN_MEMORY:
             await asyncio.to_thread(file.write, chunk)
         else:
             file.write(chunk)
