@@ -67,7 +67,7 @@ def test_diff_escapes_slashes_in_keys(run, document):
         "~ state/a",
         "    ~ /x~1y/~0: 1 → 2",
         "~ state/b",
-        "    ~ (all of it): 1 → 2",
+        "    ~ (entire value): 1 → 2",
     ]
 
 
@@ -107,7 +107,7 @@ def test_texts_are_compared_by_line_and_sentence(run, text_documents):
     start = lines.index("~ state/notes")
     assert lines[start : start + 10] == [
         "~ state/notes",
-        "    ~ (all of it):",
+        "    ~ (entire value):",
         "      …",
         "        second",
         "      - third",

@@ -123,7 +123,7 @@ def test_a_read_error_is_reported(tmp_path, monkeypatch):
     def failing(*arguments):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(json_file, "read_text", failing)
+    monkeypatch.setattr(json_file, "read_decompressed", failing)
     with pytest.raises(InvalidDocumentError, match="cannot read .*: Input/output error"):
         json_file.read_json_file(target)
 
@@ -161,7 +161,7 @@ def test_a_file_that_is_not_json_is_rejected(tmp_path, data):
 
 def test_deeply_nested_json_is_rejected(tmp_path):
     (tmp_path / "a.json").write_bytes(b"[" * 200_000 + b"]" * 200_000)
-    with pytest.raises(InvalidDocumentError, match=r"a\.json is nested too deep"):
+    with pytest.raises(InvalidDocumentError, match=r"a\.json is nested too deeply"):
         json_file.read_json_file(tmp_path / "a.json")
 
 

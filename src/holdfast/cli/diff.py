@@ -181,7 +181,7 @@ def print_difference(each: Difference, *, most: int | None = MAX_LINES) -> None:
 def print_field(field: dict[str, Any], before: Any, width: int, most: int | None) -> None:
     """Print one changed field, on one line if it fits."""
     colour, sign = COLOURS[KINDS[field["op"]]]
-    name = f"{INDENT}{sign} {escape_control_codes(field['path']) or '(all of it)'}:"
+    name = f"{INDENT}{sign} {escape_control_codes(field['path']) or '(entire value)'}:"
     sides = []
     if field["op"] != "add":
         sides.append(("-", resolve_pointer(before, field["path"])))

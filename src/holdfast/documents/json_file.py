@@ -91,7 +91,7 @@ def write_json_file(path: str | os.PathLike[str], chunks: Iterable[bytes]) -> Pa
     """Write JSON text to a file atomically, compressed if it ends in ``.gz`` or ``.zst``.
 
     Raises:
-        StateStoreError: The file cannot be written, or would not be read again.
+        StateStoreError: The file cannot be written, or readers would reject it.
 
     """
     target = check_writable(path)
@@ -193,17 +193,17 @@ class BoundedStream:
 
 
 def read_json_stream(file: IO[bytes], name: str, *, limits: DocumentLimits = DEFAULT_LIMITS) -> Any:
-    """Read the JSON data of a seekable binary stream, which errors call by this name.
+    """Read the JSON data of a seekable binary stream; ``name`` is used in error messages.
 
     Raises:
         UnreadableDocumentError: It is not JSON, or cannot be decompressed.
         DocumentTooLargeError: It exceeds a limit.
 
     """
-    return parse_json(read_text(file, name, limits), name)
+    return parse_json(read_decompressed(file, name, limits), name)
 
 
-def read_text(file: IO[bytes], name: str, limits: DocumentLimits) -> bytearray:
+def read_decompressed(file: IO[bytes], name: str, limits: DocumentLimits) -> bytearray:
     """Read and decompress a stream, if it starts like JSON and is within the limits.
 
     Raises:
@@ -227,7 +227,7 @@ def read_text(file: IO[bytes], name: str, limits: DocumentLimits) -> bytearray:
 
 @contextmanager
 def open_decompressor(file: IO[bytes], name: str) -> Iterator[Any]:
-    """Yield a stream of the decompressed file. Its first bytes decide, not its name."""
+    """Yield the decompressed file; the format is detected from its first bytes."""
     start = file.read(4)
     file.seek(0)
     errors: tuple[type[Exception], ...] = (EOFError, zlib.error, gzip.BadGzipFile)
@@ -253,7 +253,7 @@ def parse_json(data: bytes | bytearray, name: str) -> Any:
     """Parse JSON text.
 
     Raises:
-        UnreadableDocumentError: It is not JSON, or nested too deep.
+        UnreadableDocumentError: It is not JSON, or nested too deeply.
 
     """
     text = data.removeprefix(BOM) if data.startswith(BOM) else data
@@ -263,7 +263,7 @@ def parse_json(data: bytes | bytearray, name: str) -> Any:
             reject_duplicate_names(text, name)
         return parsed
     except RecursionError:
-        raise UnreadableDocumentError(f"{name} is nested too deep") from None
+        raise UnreadableDocumentError(f"{name} is nested too deeply") from None
     except (msgspec.DecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise UnreadableDocumentError(
             f"{name} is not JSON, or is truncated: {error!s:.400}"
@@ -281,7 +281,7 @@ def has_signatures(data: object) -> bool:
 def reject_duplicate_names(text: bytes | bytearray, name: str) -> None:
     """Reject a signed document with a duplicate name in an object.
 
-    Parsers differ in which of the values they take, so another parser would read what was not
+    Parsers differ in which value they keep, so another parser would read what was not
     verified.
 
     Raises:

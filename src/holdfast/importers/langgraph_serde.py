@@ -122,7 +122,7 @@ class Serde:
             return self._unpack(data)
         except (LookupError, RecursionError, TypeError, ValueError) as error:
             raise InvalidDocumentError(
-                f"{where} is damaged or nested too deep: {error!s:.400}"
+                f"{where} is damaged or nested too deeply: {error!s:.400}"
             ) from error
 
     def _unpack(self, data: bytes) -> Any:

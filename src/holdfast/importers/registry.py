@@ -230,7 +230,7 @@ def call_reader(reader: Reader, function: Callable[[], T], source: Source) -> T:
     except HoldfastError:
         raise
     except RecursionError:
-        raise InvalidDocumentError(f"{source.name} is nested too deep") from None
+        raise InvalidDocumentError(f"{source.name} is nested too deeply") from None
     except Exception as error:
         raise InvalidDocumentError(
             f"reader {reader.name!r} cannot read {source.name}: {type(error).__name__}: "

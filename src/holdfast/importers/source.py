@@ -21,7 +21,7 @@ from holdfast.documents.json_file import (
     BOM,
     BoundedStream,
     parse_json,
-    read_text,
+    read_decompressed,
 )
 from holdfast.documents.limits import DEFAULT_LIMITS, DocumentLimits
 from holdfast.documents.signing_keys import PublicKey
@@ -93,7 +93,7 @@ class Source:
         if self.file is None:
             return InvalidDocumentError(f"{self.name} is a database, not a text file")
         try:
-            data = read_text(self.file, self.name, self.limits)
+            data = read_decompressed(self.file, self.name, self.limits)
         except InvalidDocumentError as error:
             return error
         return bytes(data.removeprefix(BOM))
