@@ -178,6 +178,29 @@ async def test_a_deleted_record_is_not_reported(often):
     await check_loads(store, snapshots)
 
 
+@pytest.mark.parametrize("segments", [0, 1])
+@async_test
+async def test_entries_of_a_writer_of_a_deleted_session_are_leftovers(segments):
+    store, snapshots = await world()
+    kept = [*store.keys_with("/log/")[-1:][:segments], record(snapshots, -1)]
+    for key in list(store.content):
+        if key not in kept:
+            await store.delete(key)
+    found = await verify(store)
+    assert found.damage == []
+    assert sorted(found.leftovers) == sorted(kept)
+
+
+@async_test
+async def test_a_lost_manifest_and_first_segment_are_damage():
+    store, _ = await world()
+    await store.delete(HERE.manifest_key)
+    await store.delete(log(1))
+    found = await verify(store)
+    assert HERE.manifest_key in [each.key for each in found.damage]
+    assert found.leftovers == []
+
+
 @async_test
 async def test_a_missing_manifest_is_reported_and_the_rest_is_verified(often):
     store, _ = await world()

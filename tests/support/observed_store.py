@@ -235,12 +235,12 @@ def frame(seq):
 
 
 def record(snapshots, at):
-    """The key of the record of one of them."""
+    """Return the key of the record of one snapshot."""
     return HERE.snapshot_key(list(snapshots)[at])
 
 
 def last_of(snapshots, count):
-    """The last ones of snapshots by id."""
+    """Return the last snapshots by id."""
     return dict(list(snapshots.items())[-count:])
 
 

@@ -2,7 +2,7 @@
 
 Bytes of an entry are changed, or its content is forged under a correct digest. After the first,
 ``verify`` must not succeed unless everything still loads as it was. The second cannot be detected,
-as whoever writes to a store can write another session; but only HoldfastErrors may be raised.
+as anyone who can write to a store can write another session; but only HoldfastErrors may be raised.
 """
 
 from __future__ import annotations

@@ -159,8 +159,7 @@ class Verifier:
         # from an interrupted creation.
         damage = list(self.result.damage)
         created = {info.incarnation for _, info in await self._read_records()}
-        # A writer of a deleted session may leave a segment and a record, but never a log start.
-        self.stale = {each for each in created if not await self._has_log_start(each)}
+        self.stale = {each for each in created if await self._is_stale(each)}
         created -= self.stale
         is_lost = not damage and created
         self.result = Verification(damage=damage, other_keys=self.result.other_keys)
@@ -172,12 +171,17 @@ class Verifier:
         await self._choose_incarnation(created.pop() if len(created) == 1 else "")
         return Position()
 
-    async def _has_log_start(self, incarnation: str) -> bool:
-        """Return whether the log of an incarnation has its first event or a keyframe."""
+    async def _is_stale(self, incarnation: str) -> bool:
+        """Return whether records are all that a writer of a deleted session left.
+
+        Such a writer leaves its last segment at most. More than that is a session that lost its
+        manifest, whose entries must not be taken for leftovers, since a repair deletes those.
+        """
         timeline = Timeline(self.state_store, self.location.prefix, incarnation)
-        if await self.state_store.get(timeline.log.key(1)) is not None:
-            return True
-        return bool(await timeline.list_keyframe_seqs())
+        keys = [key async for key in self.state_store.list(timeline.log.prefix, limit=2)]
+        if len(keys) > 1 or timeline.log.key(1) in keys:
+            return False
+        return not await timeline.list_keyframe_seqs()
 
     async def _choose_incarnation(self, incarnation: str) -> None:
         """Verify this incarnation; the keys of others are leftovers."""
