@@ -281,12 +281,12 @@ def steps(work):
         work()
         return time.process_time() - began
 
-    return min(once() for _ in range(3))
+    return min(once() for _ in range(2))
 
 
 @pytest.mark.parametrize("piece", ATTACKS)
 def test_pattern_matching_takes_linear_time(piece):
     detector = Detector(secrets=True, emails=True, phones=True, cards=True, ibans=True, ssns=True)
-    small, large = (piece * (size // len(piece) + 1) for size in (5_000, 40_000))
-    least = max(steps(lambda: detector.find(small)), 0.005)
+    small, large = (piece * (size // len(piece) + 1) for size in (2_500, 20_000))
+    least = max(steps(lambda: detector.find(small)), 0.0025)
     assert steps(lambda: detector.find(large)) < 24 * least  # the square would be 64 times as much

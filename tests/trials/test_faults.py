@@ -36,11 +36,11 @@ from trials.tokens import Tokens, find_problems
 )
 def test_an_operation_with_a_fault_is_done_or_not_and_can_be_repeated(store, kinds):
     report = Report("faults")
-    asyncio.run(Trial(report, stores=[store], kinds=kinds, part=0.045, seconds=200).run())
+    asyncio.run(Trial(report, stores=[store], kinds=kinds, part=0.02, seconds=200).run())
     assert report.problems == []
-    assert report.counts[f"cases on {store}"] > 120
+    assert report.counts[f"cases on {store}"] > 50
     for kind in kinds:
-        assert report.counts[f"faults: {kind}"] > 10, kind
+        assert report.counts[f"faults: {kind}"] > 3, kind
 
 
 def test_a_trial_of_nothing_fails():
