@@ -17,7 +17,7 @@ PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 comma := ,
 BENCHMARKS := $(patsubst benchmarks/%.py,bench-%,$(filter-out benchmarks/harness.py,$(wildcard benchmarks/*.py)))
 
-.PHONY: demo serve test coverage browser lint test-compiled test-pure bench $(BENCHMARKS) faults soak fuzz audit packaging docs clean
+.PHONY: demo serve test checks coverage browser lint test-compiled test-pure bench $(BENCHMARKS) faults soak fuzz audit packaging docs clean
 
 demo: $(VENV)/package
 	@$(BIN)/python examples/demo.py
@@ -32,11 +32,13 @@ else
 	@$(BIN)/holdfast serve --store sqlite:///build/demo/.holdfast/state.db
 endif
 
-# Run steps in parallel where each leaves a core idle.
+# The checks run beside the tests, one after the other: together they keep two cores busy.
 test:
 	@$(MAKE) --no-print-directory -j3 $(VENV)/tools $(VENV)/package browser
-	@$(MAKE) --no-print-directory -j2 test-compiled lint
-	@$(MAKE) --no-print-directory -j2 test-pure docs
+	@$(MAKE) --no-print-directory -j2 test-compiled checks
+
+checks:
+	@$(MAKE) --no-print-directory -j1 lint docs test-pure
 
 # The viewer's tests need Chromium, which is a system package.
 browser:
@@ -139,4 +141,5 @@ $(VENV)/package: $(VENV)/installed $(VENV)/compiled
 $(VENV)/tools: $(VENV)/installed
 	@echo "installing development tools"
 	@$(call install,--group dev)
+	@$(BIN)/python -c "import agents, langgraph.graph, schemathesis, strands"  # compiled once, not by each worker
 	@touch $@
