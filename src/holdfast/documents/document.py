@@ -35,8 +35,8 @@ from holdfast.state.snapshot import Snapshot
 class Document(SnapshotBase):
     """A session at one position as it is exported and imported: metadata, state and events.
 
-    The JSON form does not have the ``position``, and its ``digest`` field is `document_digest`, which
-    covers the whole document; the property ``digest`` is that of the state.
+    ``digest`` is that of the state. The field ``digest`` of the JSON form covers the whole
+    document: `document_digest`. The JSON form has no ``position``.
     """
 
     exported_at: dt.datetime | None = None

@@ -21,6 +21,7 @@ from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.session_snapshot import SessionSnapshot, utc_now
 from holdfast.snapshots.tool_calls import ToolCallIndex
 from holdfast.state.snapshot import Snapshot
+from holdfast.stores.batch_read import split_batches
 from holdfast.stores.entries import Put
 from holdfast.transfer.import_document import ImportResult
 from holdfast.transfer.manager import SnapshotManager
@@ -75,8 +76,8 @@ async def save_snapshots(manager: SnapshotManager, document: Document, result: I
         )
         info = replace(snapshot.info(), saved_at=utc_now(), incarnation=incarnation.id)
         puts.append(Put(location.snapshot_key(names.id), info.encode(location), if_absent=True))
-    for first in range(0, len(puts), BATCH_SIZE):
-        await incarnation.write([], puts[first : first + BATCH_SIZE], end=end, seen=())
+    for batch in split_batches(puts, BATCH_SIZE):
+        await incarnation.write([], batch, end=end, seen=())
     return len(puts)
 
 

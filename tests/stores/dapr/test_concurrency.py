@@ -81,7 +81,7 @@ def test_a_committed_batch_whose_claims_cannot_be_applied_is_visible(open_store,
     async def work() -> None:
         async with open_store("redisstore") as one, open_store("redisstore") as two:
             await one.put_many([Put("a", b"1"), Put("b", b"1")])
-            # The verdict is created but reported as refused; then no claim can be applied.
+            # The outcome is created but reported as refused; then no claim can be applied.
             text = "possible etag mismatch"
             sidecar.fault("SaveState", "do_and_say", skip=2, code="ABORTED", text=text)
             sidecar.fault("SaveState", "say", skip=3, times=20, code="INTERNAL", text="no")
@@ -101,7 +101,7 @@ def test_a_committed_batch_is_visible_before_its_claims_are_applied(open_store, 
     async def work() -> None:
         async with open_store("redisstore", patience=0) as one, open_store("redisstore") as two:
             await one.put_many([Put("a", b"1"), Put("b", b"1")])
-            # After two claims and the verdict the first program loses its sidecar.
+            # After two claims and the outcome the first program loses its sidecar.
             sidecar.fault("SaveState", "lose_request", skip=3, times=2)
             etags = await one.put_many([Put("a", b"2"), Put("b", b"2")])
             assert await read_all(two) == {"a": b"2", "b": b"2"}
