@@ -23,13 +23,13 @@ from holdfast.log.event import draft_event
 from holdfast.snapshots.session_state import STATUSES, message_key
 from holdfast.values import lowering
 from support.sample_documents import (
-    document_with_events,
     edit_json,
-    full_document,
     make_document,
-    with_digest,
+    make_document_with_events,
+    make_full_document,
+    update_digest,
 )
-from support.sample_values import SAMPLES, identical, text, values
+from support.sample_values import SAMPLES, is_identical, text, values
 
 
 def frozen(*items):
@@ -43,7 +43,7 @@ def through_text(snapshot):
     return Document.from_dict(json.loads(json.dumps(snapshot.to_dict(), allow_nan=False)))
 
 
-FULL = full_document()
+FULL = make_full_document()
 
 
 def document(*path, to=...):
@@ -115,7 +115,7 @@ def test_any_state_survives_a_round_trip(entries, status):
     assert again.digest == snapshot.digest
     assert again.snapshot.keys == snapshot.snapshot.keys
     for space, key, value in snapshot.snapshot.items():
-        assert identical(again.snapshot.get(space, key), value)
+        assert is_identical(again.snapshot.get(space, key), value)
 
 
 @given(values)
@@ -123,7 +123,7 @@ def test_any_value_survives_a_round_trip_in_every_part_of_a_document(value):
     places = [("messages", message_key(0)), ("state", "key"), ("session", "key"), ("other", "key")]
     sets = [(*place, value) for place in places]
     deletes = [("other", "key"), ("state", "before")]
-    snapshot = document_with_events(
+    snapshot = make_document_with_events(
         draft_event("any", value, set_=[("session", "status", "running"), *sets]),
         draft_event("back", value, delete=deletes),
         after=3,
@@ -132,9 +132,9 @@ def test_any_value_survives_a_round_trip_in_every_part_of_a_document(value):
     base = frozen(*sets)
     again = through_text(replace(snapshot, base=base))
     for place in places[:3]:
-        assert identical(again.snapshot.get(*place), value)
-        assert identical(again.base.get(*place), value)
-    assert identical(again.events[0].data, value)
+        assert is_identical(again.snapshot.get(*place), value)
+        assert is_identical(again.base.get(*place), value)
+    assert is_identical(again.events[0].data, value)
     assert [event.hash for event in again.events] == [event.hash for event in snapshot.events]
 
 
@@ -143,7 +143,7 @@ def test_every_type_of_value_survives_a_round_trip(name):
     value = SAMPLES[name]
     items = [("messages", message_key(0), value), ("state", "k", value), ("n", "k", value)]
     again = through_text(make_document(frozen(*items)))
-    assert all(identical(again.snapshot.get(space, key), value) for space, key, _ in items)
+    assert all(is_identical(again.snapshot.get(space, key), value) for space, key, _ in items)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_keys_that_look_like_value_tags_survive_a_round_trip():
 
 
 def test_unknown_fields_survive_a_round_trip():
-    tree = with_digest({**FULL.to_dict(), "x-note": {"a": [1, None]}, "$odd": {"$tuple": [1]}})
+    tree = update_digest({**FULL.to_dict(), "x-note": {"a": [1, None]}, "$odd": {"$tuple": [1]}})
     again = Document.from_dict(tree)
     assert again.extra == {
         "viewer": {"colour": "red"},
@@ -226,7 +226,7 @@ def test_unknown_fields_survive_a_round_trip():
 def test_unknown_fields_of_the_state_survive_a_round_trip():
     tree = FULL.to_dict()
     tree["state"]["summary"] = "of a later version"
-    tree = with_digest(tree)
+    tree = update_digest(tree)
     again = Document.from_dict(tree)
     assert again.state_extra == {"summary": "of a later version"}
     assert again.to_dict() == tree
@@ -235,7 +235,7 @@ def test_unknown_fields_of_the_state_survive_a_round_trip():
 def test_unknown_fields_of_an_event_survive_a_round_trip():
     tree = FULL.to_dict()
     tree["events"][0]["duration"] = 3
-    tree = with_digest(tree)
+    tree = update_digest(tree)
     assert Document.from_dict(tree).to_dict() == tree
 
 
@@ -253,13 +253,13 @@ def test_optional_fields_may_be_missing_or_null():
 
 def test_times_are_converted_to_utc():
     tree = {**FULL.to_dict(), "created_at": "2026-07-01T12:00:00+02:00"}
-    again = Document.from_dict(with_digest(tree))
+    again = Document.from_dict(update_digest(tree))
     assert again.to_dict()["created_at"] == "2026-07-01T10:00:00.000000Z"
 
 
 def test_the_event_count_is_kept_without_events():
     tree = {**make_document(frozen(("a", "b", 1))).to_dict(), "event_log_count": 31}
-    again = Document.from_dict(with_digest(tree))
+    again = Document.from_dict(update_digest(tree))
     assert (again.event_log_count, again.events) == (31, ())
 
 
@@ -274,7 +274,7 @@ def test_an_environment_that_is_not_utf8_is_an_error_that_names_its_variable():
 
 
 @pytest.mark.parametrize(
-    "snapshot", [FULL, make_document(), document_with_events(draft_event("one"))]
+    "snapshot", [FULL, make_document(), make_document_with_events(draft_event("one"))]
 )
 def test_the_text_of_a_document_is_its_json_data(snapshot):
     tree = snapshot.to_dict()
@@ -287,7 +287,9 @@ def test_the_text_has_one_line_per_message_value_and_event():
     messages = [("messages", message_key(n), {"content": f"m{n}", "more": [1, 2]}) for n in (0, 1)]
     values = [("state", key, {"deep": [1, {"a": 2}]}) for key in ("one", "two")]
     drafts = [draft_event("set", set_=[each]) for each in (*messages, *values)]
-    lines = b"".join(encode_chunks(document_with_events(*drafts).to_dict())).decode().splitlines()
+    lines = (
+        b"".join(encode_chunks(make_document_with_events(*drafts).to_dict())).decode().splitlines()
+    )
     for start in ('{"content":"m0"', '{"content":"m1"', '"one": {', '"two": {', '{"seq":4,'):
         assert len([line for line in lines if line.strip().startswith(start)]) == 1
 
@@ -410,7 +412,7 @@ def test_truncated_events_are_detected(left):
 def test_a_wrong_event_count_is_rejected(count):
     with pytest.raises(InvalidDocumentError, match="event_log_count"):
         Document.from_dict(document("event_log_count", to=count))
-    tree = with_digest(document("event_log_count"))
+    tree = update_digest(document("event_log_count"))
     assert Document.from_dict(tree).event_log_count == 4
 
 

@@ -21,7 +21,13 @@ from holdfast.log import timeline
 from holdfast.log.changes import fold_changes
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
-from support.conversations import contents, large_session, opened, said, types
+from support.conversations import (
+    add_messages,
+    list_contents,
+    list_types,
+    make_large_session,
+    open_session,
+)
 
 
 def folded(document):
@@ -40,9 +46,13 @@ def through_json(document):
 
 @async_test
 async def test_an_export_at_an_event_has_the_state_and_events_up_to_it():
-    session = await said(await opened(MemoryStateStore()), "a", "b", "c")
+    session = await add_messages(await open_session(MemoryStateStore()), "a", "b", "c")
     document = await session.export(at=3, tags={"a": "1"})
-    assert types(document.events) == ["session.started", "message.appended", "message.appended"]
+    assert list_types(document.events) == [
+        "session.started",
+        "message.appended",
+        "message.appended",
+    ]
     assert [message["content"] for message in document.state.messages] == ["a", "b"]
     assert folded(document).digest == through_json(document).digest == document.digest
     assert document.tags == {"a": "1"}
@@ -61,7 +71,7 @@ async def test_an_export_at_an_event_has_the_state_and_events_up_to_it():
 def test_an_export_has_the_state_and_all_events(url, tmp_path):
     async def work():
         async with open_state_store(url.format(tmp_path)) as store:
-            session = await said(await opened(store), "a", "b")
+            session = await add_messages(await open_session(store), "a", "b")
             session.set("plan", {1: (2, 3)})
             session.status = "completed"
             await session.commit()
@@ -84,31 +94,31 @@ def test_an_export_has_the_state_and_all_events(url, tmp_path):
 
 @async_test
 async def test_pending_events_are_not_exported():
-    session = await said(await opened(MemoryStateStore()), "committed")
+    session = await add_messages(await open_session(MemoryStateStore()), "committed")
     session.add_message("user", "waiting")
     document = await session.export()
     assert [message["content"] for message in document.state.messages] == ["committed"]
-    assert types(document.events) == ["session.started", "message.appended"]
+    assert list_types(document.events) == ["session.started", "message.appended"]
     assert session.is_dirty
 
 
 @async_test
 async def test_a_session_without_commits_cannot_be_exported():
-    session = await opened(MemoryStateStore())
+    session = await open_session(MemoryStateStore())
     with pytest.raises(NotFoundError, match="agent bot has no session ses in this store"):
         await session.export()
 
 
 @async_test
 async def test_a_saved_snapshot_is_exported_with_the_events_up_to_it():
-    session = await said(await opened(MemoryStateStore()), "a")
+    session = await add_messages(await open_session(MemoryStateStore()), "a")
     saved = await session.save(tags={"env": "production", "kept": "yes"})
-    await said(session, "b", "c")
+    await add_messages(session, "b", "c")
     document = await session.export(at=saved.snapshot_id, tags={"reason": "incident", "env": "x"})
     assert document.snapshot_id == saved.snapshot_id
     assert document.created_at == saved.created_at
     assert document.digest == saved.digest
-    assert types(document.events) == ["session.started", "message.appended"]
+    assert list_types(document.events) == ["session.started", "message.appended"]
     assert document.event_log_count == 2
     assert document.tags == {"env": "x", "kept": "yes", "reason": "incident"}
     assert folded(document).digest == saved.digest
@@ -120,11 +130,11 @@ async def test_a_saved_snapshot_is_exported_with_the_events_up_to_it():
 
 @async_test
 async def test_an_export_of_the_head_has_a_new_id_and_the_last_snapshot_as_parent():
-    session = await said(await opened(MemoryStateStore()), "a")
+    session = await add_messages(await open_session(MemoryStateStore()), "a")
     assert (await session.export()).parent_id is None
     first = await session.save()
     second = await session.save()
-    await said(session, "b")
+    await add_messages(session, "b")
     document = await session.export(tags={"env": "test"})
     assert document.parent_id == second.snapshot_id
     assert document.snapshot_id not in (first.snapshot_id, second.snapshot_id)
@@ -135,7 +145,7 @@ async def test_an_export_of_the_head_has_a_new_id_and_the_last_snapshot_as_paren
 
 @async_test
 async def test_an_export_has_its_time_and_environment(monkeypatch):
-    session = await said(await opened(MemoryStateStore()), "a")
+    session = await add_messages(await open_session(MemoryStateStore()), "a")
     monkeypatch.delenv("HOLDFAST_ENVIRONMENT", raising=False)
     before = dt.datetime.now(dt.UTC)
     document = await session.export()
@@ -147,7 +157,7 @@ async def test_an_export_has_its_time_and_environment(monkeypatch):
 
 @async_test
 async def test_exporting_a_missing_snapshot_is_an_error():
-    session = await said(await opened(MemoryStateStore()), "a")
+    session = await add_messages(await open_session(MemoryStateStore()), "a")
     missing = new_id()
     with pytest.raises(NotFoundError, match=f"no snapshot {missing} in sessions/ses/"):
         await session.export(at=missing)
@@ -159,7 +169,7 @@ async def test_exporting_a_missing_snapshot_is_an_error():
 
 @async_test
 async def test_after_pruning_an_export_has_the_remaining_events_and_their_base():
-    session = await opened(MemoryStateStore())
+    session = await open_session(MemoryStateStore())
     saved = []
     for number in range(6):
         session.add_message("user", number)
@@ -186,7 +196,7 @@ async def test_after_pruning_an_export_has_the_remaining_events_and_their_base()
 @async_test
 async def test_an_export_has_all_events_despite_keyframes(monkeypatch):
     monkeypatch.setattr(timeline, "MAX_SEGMENTS", 3)
-    session = await said(await opened(MemoryStateStore()), *"abcdefghij")
+    session = await add_messages(await open_session(MemoryStateStore()), *"abcdefghij")
     document = await session.export()
     assert len(document.events) == 11
     assert [message["content"] for message in document.state.messages] == list("abcdefghij")
@@ -195,22 +205,22 @@ async def test_an_export_has_all_events_despite_keyframes(monkeypatch):
 
 @async_test
 async def test_a_multi_agent_session_is_exported_as_one_document():
-    crew = await opened(MemoryStateStore(), scope="multi_agent", agent_id="crew")
+    crew = await open_session(MemoryStateStore(), scope="multi_agent", agent_id="crew")
     crew.agent("writer").add_message("assistant", "draft")
     crew.agent("writer").set("step", 1)
     await crew.commit()
     document = through_json(await crew.export())
     assert (document.scope, document.agent_id) == ("multi_agent", "crew")
     assert document.state.namespaces == {"state/writer": {"step": 1}}
-    other = await opened(MemoryStateStore(), "copy", scope="multi_agent", agent_id="crew")
+    other = await open_session(MemoryStateStore(), "copy", scope="multi_agent", agent_id="crew")
     await other.restore(document)
-    assert contents(other.agent("writer")) == ["draft"]
+    assert list_contents(other.agent("writer")) == ["draft"]
     assert other.agents == ["writer"]
 
 
 @async_test
 async def test_an_export_does_not_read_keyframes():
-    session = await large_session(messages=300)
+    session = await make_large_session(messages=300)
     store = session.state_store
     keys = [key async for key in store.list(f"{session.location.prefix}keyframes/")]
     assert keys

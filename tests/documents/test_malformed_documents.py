@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import Document, InvalidDocumentError
-from support.sample_documents import edit_json, full_document
+from support.sample_documents import edit_json, make_full_document
 
-FULL = full_document()
+FULL = make_full_document()
 
 
 def document(*path, to=...):

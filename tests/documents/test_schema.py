@@ -13,8 +13,13 @@ from holdfast.documents.encode import encode_chunks
 from holdfast.log.event import draft_event
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import run_async
-from support.conversations import opened
-from support.sample_documents import document_with_events, edit_json, full_document, make_document
+from support.conversations import open_session
+from support.sample_documents import (
+    edit_json,
+    make_document,
+    make_document_with_events,
+    make_full_document,
+)
 from support.sample_values import SAMPLES
 
 SCHEMA = Path(__file__).parent.parent.parent / "docs" / "spec" / "document.schema.json"
@@ -29,7 +34,7 @@ def frozen(*items):
 async def real_documents():
     """Yield documents of every kind with a name."""
     store = MemoryStateStore()
-    session = await opened(store)
+    session = await open_session(store)
     for number, text in enumerate("abcdef"):
         session.add_message("user", text)
         session.record("tool.called", {"args": SAMPLES})
@@ -40,7 +45,7 @@ async def real_documents():
     yield "odd message keys", await session.export()
     await session.archive.prune(location=session.location, policy=RetentionPolicy(last=2))
     yield "pruned", await session.export()
-    crew = await opened(store, scope="multi_agent", agent_id="crew")
+    crew = await open_session(store, scope="multi_agent", agent_id="crew")
     crew.agent("writer").add_message("assistant", "draft")
     crew.agent("critic").set("step", 1)
     await crew.once("mail", lambda: b"sent")
@@ -50,10 +55,12 @@ async def real_documents():
     yield "all values", make_document(frozen(*values, ("session", "status", "failed")))
     yield "odd keys", make_document(frozen(("messages", "x", 1), ("$set", "$map", 1)))
     yield "no status", make_document(frozen(("session", "status", 7), ("session", "x", None)))
-    yield "full", full_document()
+    yield "full", make_full_document()
     yield (
         "events",
-        document_with_events(draft_event("state.set", set_=list(values)), after=3, prev="ab" * 32),
+        make_document_with_events(
+            draft_event("state.set", set_=list(values)), after=3, prev="ab" * 32
+        ),
     )
 
 

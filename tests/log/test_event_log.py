@@ -18,7 +18,8 @@ from holdfast.log.hash_chain import GENESIS, link_events
 from holdfast.log.segment import decode_segment
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import run_async
-from support.sample_values import identical, values
+from support.observed_store import ObservedStore
+from support.sample_values import is_identical, values
 
 
 def message(number, text="hello"):
@@ -33,20 +34,8 @@ async def collect(events):
     return [event async for event in events]
 
 
-class CountingStore(MemoryStateStore):
-    """Counts reads."""
-
-    def __init__(self):
-        super().__init__()
-        self.read = []
-
-    async def _get_many(self, keys):
-        self.read += keys
-        return await super()._get_many(keys)
-
-
 async def make_log(commits, each=2, store=None):
-    store = store or CountingStore()
+    store = store or ObservedStore()
     log = EventLog(store, "place/", "1")
     number = 0
     for _ in range(commits):
@@ -142,7 +131,7 @@ def test_an_event_round_trips_with_any_value(value):
     made = draft_event("any", {"value": value}, set_=[("state", "key", value)])
     again = draft_from_json(json.loads(json.dumps(event_to_json(made))))
     assert link_events([again], 6, "prev")[0].hash == link_events([made], 6, "prev")[0].hash
-    assert identical(again.changes, made.changes)
+    assert is_identical(again.changes, made.changes)
 
 
 @given(values)
@@ -155,7 +144,7 @@ def test_a_prepared_segment_equals_the_decoded_one(value):
     ]
     assert log.prepare_linked(prepared.events).put == prepared.put
     decoded = decode_segment(prepared.put.key, prepared.put.value)
-    assert identical(list(decoded.changes()), list(prepared.segment.changes()))
+    assert is_identical(list(decoded.changes()), list(prepared.segment.changes()))
     assert decoded.size == prepared.segment.size
     assert prepared.end == Position(decoded.last, decoded.hash)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.async_tests import async_test
-from support.rest_api import READER, SES_1, bearer, connect, expect_ok, fill_store
+from support.rest_api import READER, SES_1, auth_header, connect, expect_ok, fill_store
 
 PATHS = [
     "/",
@@ -54,7 +54,7 @@ async def test_head_needs_the_same_token_as_get(store, remote_api):
     for path, status in (("/agents", 401), (SES_1, 401), ("/", 200), ("/metrics", 401)):
         response = await remote_api.head(path)
         assert (response.status_code, response.content) == (status, b"")
-        assert (await remote_api.head(path, headers=bearer(READER))).status_code == 200
+        assert (await remote_api.head(path, headers=auth_header(READER))).status_code == 200
 
 
 @async_test

@@ -9,13 +9,13 @@ from collections import Counter
 import pytest
 
 from support.async_tests import run_async
-from support.backends import opener
-from support.conversations import opened
+from support.backends import make_opener
+from support.conversations import open_session
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "nats", "files"])
 def test_each_of_eight_writers_commits_and_no_message_is_lost(backend, request):
-    run_async(check_eight(opener(backend, request)))
+    run_async(check_eight(make_opener(backend, request)))
 
 
 async def check_eight(new_state_store):
@@ -23,7 +23,7 @@ async def check_eight(new_state_store):
     end = time.monotonic() + 3
 
     async def write(name, store):
-        session, number = await opened(store), 0
+        session, number = await open_session(store), 0
         while not number or time.monotonic() < end:
             session.add_message("user", f"{name} {number}")
             await session.commit(on_conflict="rebase")
@@ -33,7 +33,7 @@ async def check_eight(new_state_store):
     names = "abcdefgh"
     counts = await asyncio.gather(*map(write, names, stores))
     assert min(counts) > 1, counts
-    session = await opened(stores[0])
+    session = await open_session(stores[0])
     said = Counter(message["content"] for message in session.messages)
     assert said == Counter(
         f"{name} {number}"

@@ -42,12 +42,12 @@ def connect_app(app, *, address=LOOPBACK, host="http://127.0.0.1", token=None, r
     return httpx.AsyncClient(
         transport=httpx.ASGITransport(app=app, client=address, raise_app_exceptions=raises),
         base_url=host,
-        headers={} if token is None else bearer(token),
+        headers={} if token is None else auth_header(token),
         event_hooks={"response": [check_headers]},
     )
 
 
-def bearer(secret):
+def auth_header(secret):
     """Return the header with a token."""
     return {"Authorization": f"Bearer {secret}"}
 

@@ -11,15 +11,15 @@ from holdfast.documents.encode import compute_digest
 from holdfast.log.changes import fold_changes
 from holdfast.log.event import draft_event
 from holdfast.log.hash_chain import GENESIS, link_events
-from support.observed_store import HERE, session_snapshot
+from support.observed_store import HERE, make_snapshot
 
 
 def make_document(snapshot=None, location=HERE, **fields):
     """Return a document of a state, without events."""
-    return replace(Document.from_snapshot(session_snapshot(snapshot, location)), **fields)
+    return replace(Document.from_snapshot(make_snapshot(snapshot, location)), **fields)
 
 
-def document_with_events(*drafts, after=0, prev=GENESIS):
+def make_document_with_events(*drafts, after=0, prev=GENESIS):
     """Return a document with these events, and the state that they lead to."""
     store = Store()
     base = None
@@ -33,9 +33,9 @@ def document_with_events(*drafts, after=0, prev=GENESIS):
     )
 
 
-def full_document():
+def make_full_document():
     """Return a document in which every field has a value."""
-    document = document_with_events(
+    document = make_document_with_events(
         draft_event("session.started", {"by": "us"}, set_=[("session", "status", "running")]),
         draft_event("message.appended", set_=[("messages", "000000000000", {"role": "user"})]),
         draft_event("state.set", set_=[("state", "plan", (1, b"x")), ("once", "mail", True)]),
@@ -53,7 +53,7 @@ def full_document():
     )
 
 
-def with_digest(data):
+def update_digest(data):
     """Return the JSON data of a document with the digest recomputed."""
     return {**data, "digest": compute_digest(data)}
 

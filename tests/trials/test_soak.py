@@ -22,7 +22,7 @@ from holdfast.snapshots.prune import record_cutoff
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.base import WrappedStateStore
 from support.backends import SharedMemory
-from support.observed_store import Interrupted
+from support.observed_store import InterruptedStore
 from trials.soak.__main__ import soak_store
 from trials.soak.check import check_store
 from trials.soak.memory import ALLOWED, Memory
@@ -251,7 +251,7 @@ def test_a_snapshot_of_an_old_state_saved_during_a_prune_loads_or_conflicts(way)
         return None if is_latest else id_
 
     async def run():
-        counting = Interrupted((await prepare())[0], 0, None)
+        counting = InterruptedStore((await prepare())[0], 0, None)
         await prune(counting)
         for at in range(1, counting.calls + 1):
             store, idle, first = await prepare()
@@ -261,7 +261,7 @@ def test_a_snapshot_of_an_old_state_saved_during_a_prune_loads_or_conflicts(way)
                 with contextlib.suppress(ConflictError):
                     found.append(await save_again(store, idle, first))
 
-            await prune(Interrupted(store, at, save))
+            await prune(InterruptedStore(store, at, save))
             archive = SnapshotArchive(store)
             assert (await archive.verify(location=LOCATION)).damage == [], at
             listed = await archive.list_snapshot_ids(location=LOCATION)

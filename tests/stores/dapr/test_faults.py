@@ -60,9 +60,9 @@ def test_a_response_lost_by_the_network_is_not_a_conflict(open_store, sidecar, c
             address = f"127.0.0.1:{proxy.port}"
             async with open_store(component, address=address) as store:
                 await store.put("other", b"0")
-                proxy.lose_next_answer(after=b"value one")
+                proxy.lose_next_response(after=b"value one")
                 first = await store.put("a", b"value one", if_absent=True)
-                proxy.lose_next_answer(after=b"value two")
+                proxy.lose_next_response(after=b"value two")
                 second = await store.put("a", b"value two", if_match=first)
                 assert await store.get("a") == Entry(b"value two", second)
                 assert proxy.lost == 2
@@ -290,7 +290,7 @@ def test_a_write_that_our_own_write_made_stale_is_not_sent():
 
 
 def test_a_pending_call_fails_when_the_store_is_closed(open_store, sidecar):
-    async def close_meanwhile():
+    async def close_during_write():
         store = open_store()
         await store.put("first", b"1")
         sidecar.fault("GetState", "hold", seconds=1.0, times=50)
@@ -300,6 +300,6 @@ def test_a_pending_call_fails_when_the_store_is_closed(open_store, sidecar):
         await store.close()
         return await asyncio.gather(*waiting, return_exceptions=True)
 
-    for answer in asyncio.run(close_meanwhile()):
+    for answer in asyncio.run(close_during_write()):
         assert isinstance(answer, StateStoreError)
         assert "closed" in str(answer)

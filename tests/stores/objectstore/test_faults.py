@@ -24,7 +24,7 @@ def test_a_create_whose_response_is_lost_is_applied_once(s3_server, prefix, prox
     async def check():
         async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
             assert await store.get("a") is None
-            proxy.lose_next_answer(after=put_request(prefix, "a"))
+            proxy.lose_next_response(after=put_request(prefix, "a"))
             etag = await store.put("a", b"1", if_absent=True)
             assert proxy.lost == 1
             assert await store.get("a") == Entry(b"1", etag)
@@ -39,7 +39,7 @@ def test_a_create_over_a_tombstone_whose_response_is_lost_is_applied_once(s3_ser
         async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
             await store.put("a", b"0")
             await store.delete("a")
-            proxy.lose_next_answer(after=b"if-match")
+            proxy.lose_next_response(after=b"if-match")
             etag = await store.put("a", b"1", if_absent=True)
             assert proxy.lost == 1
             assert await store.get("a") == Entry(b"1", etag)
@@ -52,7 +52,7 @@ def test_a_replacement_whose_response_is_lost_is_applied_once(s3_server, prefix,
         async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
             etag = await store.put("a", b"0")
             for number in range(1, 4):
-                proxy.lose_next_answer(after=put_request(prefix, "a"))
+                proxy.lose_next_response(after=put_request(prefix, "a"))
                 etag = await store.put("a", b"%d" % number, if_match=etag)
                 assert proxy.lost == number
                 assert await store.get("a") == Entry(b"%d" % number, etag)
@@ -67,7 +67,7 @@ def test_an_unconditional_write_whose_response_is_lost_is_applied(s3_server, pre
     async def check():
         async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
             await store.put("a", b"0")
-            proxy.lose_next_answer(after=put_request(prefix, "a"))
+            proxy.lose_next_response(after=put_request(prefix, "a"))
             etag = await store.put("a", b"1")
             assert proxy.lost == 1
             assert await store.get("a") == Entry(b"1", etag)
@@ -80,7 +80,7 @@ def test_a_delete_whose_response_is_lost_is_applied_once(s3_server, prefix, prox
         async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
             for condition in (False, True):
                 etag = await store.put("a", b"0")
-                proxy.lose_next_answer(after=put_request(prefix, "a"))
+                proxy.lose_next_response(after=put_request(prefix, "a"))
                 assert await store.delete("a", if_match=etag if condition else None)
                 assert await store.get("a") is None
                 assert not await store.delete("a")
@@ -93,9 +93,9 @@ def test_reads_are_retried(s3_server, prefix, proxy):
     async def check():
         async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
             await store.put("a", b"1")
-            proxy.lose_next_answer(after=b"GET ")
+            proxy.lose_next_response(after=b"GET ")
             assert (await store.get("a")).value == b"1"
-            proxy.lose_next_answer(after=b"list-type")
+            proxy.lose_next_response(after=b"list-type")
             assert await list_keys(store) == ["a"]
             assert proxy.lost == 2
             proxy.refuse_for(0.3)
@@ -142,7 +142,7 @@ def test_a_write_whose_response_is_lost_is_not_repeated_over_newer_values(
             if kind == "if_absent over a tombstone":
                 await store.put("a", b"0")
                 await store.delete("a")
-            proxy.lose_next_answer(b"\nmine", meanwhile=other(*CHANGES[since]))
+            proxy.lose_next_response(b"\nmine", action=other(*CHANGES[since]))
             with pytest.raises(StateStoreError, match="was lost") as caught:
                 await store.put("a", b"mine", **condition)
             assert proxy.lost == 1
@@ -161,7 +161,7 @@ def test_a_delete_whose_response_is_lost_keeps_newer_values(s3_server, prefix, p
     async def check():
         async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
             etag = await store.put("a", b"0")
-            proxy.lose_next_answer(b"holdfast 1 ended", meanwhile=other(("put", "a", b"other")))
+            proxy.lose_next_response(b"holdfast 1 ended", action=other(("put", "a", b"other")))
             if conditional:
                 with pytest.raises(StateStoreError) as caught:
                     await store.delete("a", if_match=etag)

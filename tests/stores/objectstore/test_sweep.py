@@ -192,7 +192,7 @@ def test_a_step_of_a_sweep_whose_response_is_lost_is_applied_once(s3_server, pre
         async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
             for mark in (b"holdfast 1 going", b"<Delete"):
                 await leave_tombstone(store)
-                proxy.lose_next_answer(after=mark)
+                proxy.lose_next_response(after=mark)
                 assert await store.sweep(older_than=NOW) == 1
                 assert s3_server.bucket().list(prefix).collect() == []
             assert proxy.lost == 2
