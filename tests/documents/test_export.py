@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 import json
 
@@ -68,28 +67,26 @@ async def test_an_export_at_an_event_has_the_state_and_events_up_to_it():
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/state.db"])
-def test_an_export_has_the_state_and_all_events(url, tmp_path):
-    async def work():
-        async with open_state_store(url.format(tmp_path)) as store:
-            session = await add_messages(await open_session(store), "a", "b")
-            session.set("plan", {1: (2, 3)})
-            session.status = "completed"
-            await session.commit()
-            document = await session.export()
-            assert document.snapshot.digest == session.snapshot().digest
-            assert document.state.messages == session.messages
-            assert document.state.status == "completed"
-            assert list(document.events) == list(session.events)
-            assert document.event_log_count == 5
-            assert document.base is None
-            assert document.position == session.log.head
-            assert (document.agent_id, document.session_id) == ("bot", "ses")
-            assert folded(document).digest == document.digest
-            again = through_json(document)
-            assert again.digest == document.digest
-            assert again.events == document.events
-
-    asyncio.run(work())
+@async_test
+async def test_an_export_has_the_state_and_all_events(url, tmp_path):
+    async with open_state_store(url.format(tmp_path)) as store:
+        session = await add_messages(await open_session(store), "a", "b")
+        session.set("plan", {1: (2, 3)})
+        session.status = "completed"
+        await session.commit()
+        document = await session.export()
+        assert document.snapshot.digest == session.snapshot().digest
+        assert document.state.messages == session.messages
+        assert document.state.status == "completed"
+        assert list(document.events) == list(session.events)
+        assert document.event_log_count == 5
+        assert document.base is None
+        assert document.position == session.log.head
+        assert (document.agent_id, document.session_id) == ("bot", "ses")
+        assert folded(document).digest == document.digest
+        again = through_json(document)
+        assert again.digest == document.digest
+        assert again.events == document.events
 
 
 @async_test

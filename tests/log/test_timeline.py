@@ -180,19 +180,17 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_keyframe_is_skipped_with_a_warning(frequent_keyframes, damage, caplog):
-    async def work():
-        recorder = await make_recorder(6)
-        (key,) = list_keyframes(recorder.state_store)
-        entry = await recorder.state_store.get(key)
-        await recorder.state_store.put(key, DAMAGE[damage](entry.value))
-        await recorder.check(range(1, 7))
-        assert f"{key} is damaged" in caplog.text
-        assert [
-            event.seq async for event in Timeline(recorder.state_store, PLACE, "1").events(6)
-        ] == [6]
-
-    asyncio.run(work())
+@async_test
+async def test_a_damaged_keyframe_is_skipped_with_a_warning(frequent_keyframes, damage, caplog):
+    recorder = await make_recorder(6)
+    (key,) = list_keyframes(recorder.state_store)
+    entry = await recorder.state_store.get(key)
+    await recorder.state_store.put(key, DAMAGE[damage](entry.value))
+    await recorder.check(range(1, 7))
+    assert f"{key} is damaged" in caplog.text
+    assert [event.seq async for event in Timeline(recorder.state_store, PLACE, "1").events(6)] == [
+        6
+    ]
 
 
 @async_test

@@ -182,23 +182,21 @@ async def test_a_pruned_log_can_be_continued(frequent_keyframes):
 # --------------------------------------------------------------------------- concurrent prunes
 
 
-def test_a_load_succeeds_during_a_concurrent_prune(frequent_keyframes):
-    async def work():
-        wanted = [(None, 0, 9), (10, 0, 9), (10, 8, 9), (9, 8, 9), (7, 4, 6), (6, 4, 6)]
-        for last, near, log_start in wanted:
-            at = 0
-            while True:
-                at += 1
-                inner = ObservedStore()
-                recorder = await Recorder(inner).commit(10)
-                slow = InterruptedStore(inner, at, functools.partial(prune, inner, log_start))
-                found = await Timeline(slow, PREFIX, "1").load(last, near=near)
-                if slow.calls < at:
-                    break
-                assert found.store.snapshot().digest == recorder.past[last or 10].digest
-                assert found.end.seq == (last or 10)
-
-    asyncio.run(work())
+@async_test
+async def test_a_load_succeeds_during_a_concurrent_prune(frequent_keyframes):
+    wanted = [(None, 0, 9), (10, 0, 9), (10, 8, 9), (9, 8, 9), (7, 4, 6), (6, 4, 6)]
+    for last, near, log_start in wanted:
+        at = 0
+        while True:
+            at += 1
+            inner = ObservedStore()
+            recorder = await Recorder(inner).commit(10)
+            slow = InterruptedStore(inner, at, functools.partial(prune, inner, log_start))
+            found = await Timeline(slow, PREFIX, "1").load(last, near=near)
+            if slow.calls < at:
+                break
+            assert found.store.snapshot().digest == recorder.past[last or 10].digest
+            assert found.end.seq == (last or 10)
 
 
 @async_test

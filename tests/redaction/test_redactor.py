@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 from hypothesis import given
@@ -31,6 +29,7 @@ from support.redaction_samples import (
 )
 from support.sample_documents import update_digest
 from support.sample_values import SAMPLES, is_identical, keys, values
+from support.subprocesses import read_python
 
 # -------------------------------------------------------------------------------------- findings
 
@@ -427,9 +426,7 @@ except Exception as error:
 )
 def test_a_missing_library_is_a_missing_extra_error(module, off):
     program = MISSING.format(module=module, off=off)
-    told = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert told.stdout.startswith("MissingExtraError redaction needs the extra 'redaction'")
-    assert f"{module} is not installed" in told.stdout
-    assert "pip install 'holdfast[redaction]'" in told.stdout
+    output = read_python(program)
+    assert output.startswith("MissingExtraError redaction needs the extra 'redaction'")
+    assert f"{module} is not installed" in output
+    assert "pip install 'holdfast[redaction]'" in output

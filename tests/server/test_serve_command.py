@@ -21,6 +21,7 @@ from holdfast.cli.main import app
 from holdfast.server.run import open_socket
 from support.http_server import wait_until
 from support.rest_api import ANN_ONLY, READER, WRITER, auth_header
+from support.subprocesses import run_python
 
 PROGRAM = Path(sys.executable).with_name("holdfast")
 COMMAND = typer.main.get_command(app)
@@ -163,9 +164,7 @@ run.serve(Slow(), port=0, ready=ready)
 
 
 def test_running_request_is_cancelled_at_shutdown(folder):
-    ran = subprocess.run(
-        [sys.executable, "-c", SLOW], capture_output=True, text=True, check=False, timeout=60
-    )
+    ran = run_python(SLOW)
     assert ran.returncode == 0
     assert "Traceback" not in ran.stderr
     assert "Cancel 1 running task(s)" in ran.stderr

@@ -6,8 +6,6 @@ import asyncio
 import inspect
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -24,6 +22,7 @@ from holdfast import (
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import run_async
 from support.conversations import list_contents, list_types, open_session
+from support.subprocesses import run_python
 
 
 def twin(state_store=None, session_id="ses", **options):
@@ -318,14 +317,7 @@ with BlockingSession.open(sys.argv[1], agent_id="bot", session_id="ses") as sess
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_process_continues_with_a_blocking_session(tmp_path):
     # In a subprocess, because forking a process with threads raises a warning.
-    finished = subprocess.run(
-        [sys.executable, "-c", AFTER_A_FORK, f"sqlite:///{tmp_path}/state.db"],
-        env={"PYTHONPATH": ":".join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    finished = run_python(AFTER_A_FORK, f"sqlite:///{tmp_path}/state.db")
     assert finished.stdout == "before child parent True\n", finished.stderr
 
 

@@ -122,21 +122,19 @@ async def test_a_partly_written_batch_is_completed_by_the_next_commit():
     assert (await session.verify()).snapshots == 1
 
 
-def test_a_commit_after_a_cancelled_one_finds_out_whether_it_was_written(tmp_path):
-    async def work():
-        async with open_state_store(f"sqlite:///{tmp_path}/state.db") as store:
-            session = await add_messages(await open_session(store), "begun")
-            for number in range(20):
-                session.add_message("user", number)
-                task = asyncio.create_task(session.commit())
-                await asyncio.sleep(0 if number % 2 else 0.0005)
-                task.cancel()
-                await asyncio.wait([task])
-            await session.commit()
-            assert list_contents(await reopen_session(session)) == ["begun", *range(20)]
-            assert (await session.verify()).ok
-
-    asyncio.run(work())
+@async_test
+async def test_a_commit_after_a_cancelled_one_finds_out_whether_it_was_written(tmp_path):
+    async with open_state_store(f"sqlite:///{tmp_path}/state.db") as store:
+        session = await add_messages(await open_session(store), "begun")
+        for number in range(20):
+            session.add_message("user", number)
+            task = asyncio.create_task(session.commit())
+            await asyncio.sleep(0 if number % 2 else 0.0005)
+            task.cancel()
+            await asyncio.wait([task])
+        await session.commit()
+        assert list_contents(await reopen_session(session)) == ["begun", *range(20)]
+        assert (await session.verify()).ok
 
 
 # ------------------------------------------------------------------------------------ pruned logs

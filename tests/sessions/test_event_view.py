@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 
 import pytest
@@ -158,20 +157,18 @@ async def test_all_ways_of_reading_return_the_same_events():
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/state.db"])
-def test_events_that_are_not_in_memory_are_read_from_the_store(short, url, tmp_path):
-    async def work():
-        async with open_state_store(url.format(tmp_path)) as store:
-            session = await grown(store)
-            expected = [event async for event in session.log.read()] + session.events[-2:]
-            assert session._committer.tail.after.seq > 0
-            await check_all_ways(session, expected, SLICES)
-            again = await reopen_session(session)
-            assert again._committer.tail.after.seq == 15
-            await check_all_ways(again, expected[:-2], SLICES)
-            again.record("waiting")
-            assert again.events[-2:] == [expected[-3], again.events[-1]]
-
-    asyncio.run(work())
+@async_test
+async def test_events_that_are_not_in_memory_are_read_from_the_store(short, url, tmp_path):
+    async with open_state_store(url.format(tmp_path)) as store:
+        session = await grown(store)
+        expected = [event async for event in session.log.read()] + session.events[-2:]
+        assert session._committer.tail.after.seq > 0
+        await check_all_ways(session, expected, SLICES)
+        again = await reopen_session(session)
+        assert again._committer.tail.after.seq == 15
+        await check_all_ways(again, expected[:-2], SLICES)
+        again.record("waiting")
+        assert again.events[-2:] == [expected[-3], again.events[-1]]
 
 
 @async_test

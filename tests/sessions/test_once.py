@@ -46,19 +46,17 @@ async def test_an_effect_is_done_once_and_its_result_returned_from_then_on():
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/state.db"])
-def test_an_effect_is_not_done_again_by_the_next_process(url, tmp_path):
-    async def work():
-        async with open_state_store(url.format(tmp_path)) as store:
-            session = await open_session(store)
-            session.add_message("user", "pay")
-            first, second = Effect("first"), Effect("second")
-            assert await session.once("pay", first) == "first"
-            other = await reopen_session(session)
-            assert list_contents(other) == ["pay"]
-            assert await other.once("pay", second) == "first"
-            assert (first.times, second.times) == (1, 0)
-
-    asyncio.run(work())
+@async_test
+async def test_an_effect_is_not_done_again_by_the_next_process(url, tmp_path):
+    async with open_state_store(url.format(tmp_path)) as store:
+        session = await open_session(store)
+        session.add_message("user", "pay")
+        first, second = Effect("first"), Effect("second")
+        assert await session.once("pay", first) == "first"
+        other = await reopen_session(session)
+        assert list_contents(other) == ["pay"]
+        assert await other.once("pay", second) == "first"
+        assert (first.times, second.times) == (1, 0)
 
 
 @async_test

@@ -171,38 +171,36 @@ async def test_concurrent_effects_of_two_processes_have_one_result():
 
 @pytest.mark.parametrize("then", ["once", "reload", "commit", "save", "rollback", "message"])
 @pytest.mark.parametrize(("kind", "is_done"), [way for way in WAYS if way[0] != "crash"])
-def test_a_result_that_could_not_be_committed_is_kept(kind, is_done, then):
-    async def work():
-        store = FaultyStateStore(MemoryStateStore())
-        session = await add_messages(await open_session(store), "a")
-        mark, pay = session.snapshot(), Effect()
-        store.plan(Fault(1, kind, is_done))
-        with pytest.raises((StateStoreError, asyncio.CancelledError)):
-            await session.once("pay", pay)
-        assert session.is_dirty
-        if then == "reload":
-            await session.reload()
-        elif then == "commit":
-            await session.commit()
-            assert not session.is_dirty
-        elif then == "save":
-            await session.save()
-        elif then == "rollback":
-            session.rollback(mark)
-        elif then == "message":
-            session.add_message("user", "b")
-            await committed(session, other=1)
-        assert await session.once("pay", pay) == "paid"
-        assert pay.times == 1
-        await session.commit(on_conflict="rebase")
-        again = await reopen_session(session)
-        assert await again.once("pay", pay) == "paid"
-        assert pay.times == 1
-        assert list_types(again.events).count("once.done") == 1
-        assert again.snapshot().digest == session.snapshot().digest
-        assert (await again.verify()).ok
-
-    asyncio.run(work())
+@async_test
+async def test_a_result_that_could_not_be_committed_is_kept(kind, is_done, then):
+    store = FaultyStateStore(MemoryStateStore())
+    session = await add_messages(await open_session(store), "a")
+    mark, pay = session.snapshot(), Effect()
+    store.plan(Fault(1, kind, is_done))
+    with pytest.raises((StateStoreError, asyncio.CancelledError)):
+        await session.once("pay", pay)
+    assert session.is_dirty
+    if then == "reload":
+        await session.reload()
+    elif then == "commit":
+        await session.commit()
+        assert not session.is_dirty
+    elif then == "save":
+        await session.save()
+    elif then == "rollback":
+        session.rollback(mark)
+    elif then == "message":
+        session.add_message("user", "b")
+        await committed(session, other=1)
+    assert await session.once("pay", pay) == "paid"
+    assert pay.times == 1
+    await session.commit(on_conflict="rebase")
+    again = await reopen_session(session)
+    assert await again.once("pay", pay) == "paid"
+    assert pay.times == 1
+    assert list_types(again.events).count("once.done") == 1
+    assert again.snapshot().digest == session.snapshot().digest
+    assert (await again.verify()).ok
 
 
 @async_test

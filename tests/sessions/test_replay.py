@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 
 import pytest
@@ -73,18 +72,16 @@ def check(steps, expected, events, first=1):
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/state.db"])
-def test_a_step_has_its_event_and_the_states_before_and_after_it(often, url, tmp_path):
-    async def work():
-        async with open_state_store(url.format(tmp_path)) as store:
-            session = await story(store)
-            expected = await states(session)
-            check(await steps_of(session), expected, list(session.events))
-            check(list(replay(session)), expected, list(session.events))
-            document = await session.export()
-            check(await steps_of(document), expected, list(session.events))
-            check(list(replay(document)), expected, list(session.events))
-
-    asyncio.run(work())
+@async_test
+async def test_a_step_has_its_event_and_the_states_before_and_after_it(often, url, tmp_path):
+    async with open_state_store(url.format(tmp_path)) as store:
+        session = await story(store)
+        expected = await states(session)
+        check(await steps_of(session), expected, list(session.events))
+        check(list(replay(session)), expected, list(session.events))
+        document = await session.export()
+        check(await steps_of(document), expected, list(session.events))
+        check(list(replay(document)), expected, list(session.events))
 
 
 @pytest.mark.parametrize("kind", ["session", "document"])

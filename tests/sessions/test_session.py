@@ -72,32 +72,30 @@ async def test_a_session_opened_without_an_id_is_new():
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/state.db", "file://{}/folder"])
-def test_a_session_is_resumed_exactly_as_it_was_committed(url, tmp_path):
-    async def work():
-        async with open_state_store(url.format(tmp_path)) as store:
-            session = await open_session(store)
-            session.add_message("user", [{"type": "text", "text": "hi"}], at=(1, 2))
-            session.set("plan", {1: {"a", "b"}, "n": None})
-            session.status = "running"
-            session.record("tool.called", {"tool": "search"})
-            await session.commit()
-            session.add_message("assistant", "two")
-            session.delete("nothing")
-            session.pop_message()
-            await session.commit()
-            session.set("lost", 1)
-            other = await reopen_session(session)
-            assert other.messages == session.messages
-            assert other.state == {"plan": {1: {"a", "b"}, "n": None}}
-            assert other.status == "running"
-            assert other.message_count == 1
-            assert list(other.events) == session.events[:-1]
-            assert not other.is_dirty
-            assert other.log.head == session.log.head
-            await add_messages(other, "goes on")
-            assert list_contents(await reopen_session(other))[-1] == "goes on"
-
-    asyncio.run(work())
+@async_test
+async def test_a_session_is_resumed_exactly_as_it_was_committed(url, tmp_path):
+    async with open_state_store(url.format(tmp_path)) as store:
+        session = await open_session(store)
+        session.add_message("user", [{"type": "text", "text": "hi"}], at=(1, 2))
+        session.set("plan", {1: {"a", "b"}, "n": None})
+        session.status = "running"
+        session.record("tool.called", {"tool": "search"})
+        await session.commit()
+        session.add_message("assistant", "two")
+        session.delete("nothing")
+        session.pop_message()
+        await session.commit()
+        session.set("lost", 1)
+        other = await reopen_session(session)
+        assert other.messages == session.messages
+        assert other.state == {"plan": {1: {"a", "b"}, "n": None}}
+        assert other.status == "running"
+        assert other.message_count == 1
+        assert list(other.events) == session.events[:-1]
+        assert not other.is_dirty
+        assert other.log.head == session.log.head
+        await add_messages(other, "goes on")
+        assert list_contents(await reopen_session(other))[-1] == "goes on"
 
 
 @async_test
@@ -371,31 +369,29 @@ async def test_the_parent_of_a_snapshot_after_a_reload_is_the_newest_snapshot():
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/state.db"])
-def test_tasks_of_one_loop_share_a_session(url, tmp_path):
-    async def work():
-        async with open_state_store(url.format(tmp_path)) as store:
-            session = await open_session(store)
+@async_test
+async def test_tasks_of_one_loop_share_a_session(url, tmp_path):
+    async with open_state_store(url.format(tmp_path)) as store:
+        session = await open_session(store)
 
-            async def speak(task):
-                for number in range(10):
-                    session.add_message("user", (task, number))
-                    await asyncio.sleep(0)
-                    if number % 3 == 0:
-                        await session.save(tags={"task": str(task)})
-                    else:
-                        await session.commit()
+        async def speak(task):
+            for number in range(10):
+                session.add_message("user", (task, number))
+                await asyncio.sleep(0)
+                if number % 3 == 0:
+                    await session.save(tags={"task": str(task)})
+                else:
+                    await session.commit()
 
-            await asyncio.gather(*(speak(task) for task in range(4)))
-            assert not session.is_dirty
-            other = await reopen_session(session)
-            assert other.messages == session.messages
-            assert len(other.messages) == 40
-            for task in range(4):
-                own = [number for who, number in list_contents(other) if who == task]
-                assert own == list(range(10))
-            assert (await other.verify()).ok
-            page = await other.archive.list_snapshots(location=other.location)
-            parents = [info.parent_id for info in page.snapshots]
-            assert parents == [None, *(info.snapshot_id for info in page.snapshots[:-1])]
-
-    asyncio.run(work())
+        await asyncio.gather(*(speak(task) for task in range(4)))
+        assert not session.is_dirty
+        other = await reopen_session(session)
+        assert other.messages == session.messages
+        assert len(other.messages) == 40
+        for task in range(4):
+            own = [number for who, number in list_contents(other) if who == task]
+            assert own == list(range(10))
+        assert (await other.verify()).ok
+        page = await other.archive.list_snapshots(location=other.location)
+        parents = [info.parent_id for info in page.snapshots]
+        assert parents == [None, *(info.snapshot_id for info in page.snapshots[:-1])]

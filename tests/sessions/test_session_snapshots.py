@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 
 import pytest
@@ -42,38 +41,36 @@ async def kept(session):
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/state.db"])
-def test_save_commits_and_saves_a_snapshot(url, tmp_path):
-    async def work():
-        async with open_state_store(url.format(tmp_path)) as store:
-            session = await open_session(store)
-            session.add_message("user", "hello")
-            session.set("plan", {"step": 1})
-            session.status = "running"
-            saved = await session.save(tags={"env": "production"})
-            assert isinstance(saved, SessionSnapshot)
-            assert not session.is_dirty
-            assert saved.digest == session.snapshot().digest
-            assert saved.state.messages == [{"role": "user", "content": "hello"}]
-            assert saved.state.values == {"plan": {"step": 1}}
-            assert saved.state.status == "running"
-            assert saved.tags == {"env": "production"}
-            assert saved.event_log_count == 4
-            assert saved.parent_id is None
-            assert saved.position == session.log.head
-            assert saved.location == session.location
+@async_test
+async def test_save_commits_and_saves_a_snapshot(url, tmp_path):
+    async with open_state_store(url.format(tmp_path)) as store:
+        session = await open_session(store)
+        session.add_message("user", "hello")
+        session.set("plan", {"step": 1})
+        session.status = "running"
+        saved = await session.save(tags={"env": "production"})
+        assert isinstance(saved, SessionSnapshot)
+        assert not session.is_dirty
+        assert saved.digest == session.snapshot().digest
+        assert saved.state.messages == [{"role": "user", "content": "hello"}]
+        assert saved.state.values == {"plan": {"step": 1}}
+        assert saved.state.status == "running"
+        assert saved.tags == {"env": "production"}
+        assert saved.event_log_count == 4
+        assert saved.parent_id is None
+        assert saved.position == session.log.head
+        assert saved.location == session.location
 
-            await add_messages(session, "more")
-            again = await session.archive.load_snapshot(
-                location=session.location, snapshot_id=saved.snapshot_id
-            )
-            assert again.digest == saved.digest
-            assert again.tags == saved.tags
-            (info,) = await kept(session)
-            assert (info.status, info.message_count, info.seq) == ("running", 1, 4)
-            assert info.size_bytes == saved.snapshot.size_bytes
-            assert info.unfinished is False
-
-    asyncio.run(work())
+        await add_messages(session, "more")
+        again = await session.archive.load_snapshot(
+            location=session.location, snapshot_id=saved.snapshot_id
+        )
+        assert again.digest == saved.digest
+        assert again.tags == saved.tags
+        (info,) = await kept(session)
+        assert (info.status, info.message_count, info.seq) == ("running", 1, 4)
+        assert info.size_bytes == saved.snapshot.size_bytes
+        assert info.unfinished is False
 
 
 @async_test

@@ -40,25 +40,23 @@ async def test_many_archives_can_save_concurrently():
     assert (await archives[0].verify(location=HERE)).ok
 
 
-def test_a_save_succeeds_when_another_writer_commits_at_any_step():
-    async def work():
-        at = 0
-        while True:
-            at += 1
-            inner = ObservedStore()
-            first, second = make_snapshot(make_state(7)), make_snapshot(make_state(8))
+@async_test
+async def test_a_save_succeeds_when_another_writer_commits_at_any_step():
+    at = 0
+    while True:
+        at += 1
+        inner = ObservedStore()
+        first, second = make_snapshot(make_state(7)), make_snapshot(make_state(8))
 
-            async def interrupt(inner=inner, first=first):
-                await save(SnapshotArchive(inner), first)
+        async def interrupt(inner=inner, first=first):
+            await save(SnapshotArchive(inner), first)
 
-            slow = InterruptedStore(inner, at, interrupt)
-            await save(SnapshotArchive(slow), second)
-            if slow.calls < at:
-                return
-            await check_loads(inner, {each.snapshot_id: each for each in (first, second)})
-            assert (await SnapshotArchive(inner).verify(location=HERE)).ok
-
-    asyncio.run(work())
+        slow = InterruptedStore(inner, at, interrupt)
+        await save(SnapshotArchive(slow), second)
+        if slow.calls < at:
+            return
+        await check_loads(inner, {each.snapshot_id: each for each in (first, second)})
+        assert (await SnapshotArchive(inner).verify(location=HERE)).ok
 
 
 @async_test
@@ -130,39 +128,37 @@ async def test_a_failed_write_clears_the_cached_head():
     await check_loads(inner, {each.snapshot_id: each for each in (lost, following)})
 
 
-def test_concurrent_saves_under_one_id_are_a_conflict():
+@async_test
+async def test_concurrent_saves_under_one_id_are_a_conflict():
     """A conflict before any call of the slower writer rewrites nothing."""
 
-    async def work():
-        at = 0
-        while True:
-            at += 1
-            inner = ObservedStore()
-            await save_many(inner, 2)
-            first, second = make_snapshot(make_state(7)), make_snapshot(make_state(8))
+    at = 0
+    while True:
+        at += 1
+        inner = ObservedStore()
+        await save_many(inner, 2)
+        first, second = make_snapshot(make_state(7)), make_snapshot(make_state(8))
 
-            late = []
+        late = []
 
-            async def interrupt(inner=inner, first=first, late=late):
-                try:
-                    await save(SnapshotArchive(inner), first, snapshot_id="mine")
-                except ConflictError as error:
-                    late.append(error)
-
-            slow = InterruptedStore(inner, at, interrupt)
-            refused = None
+        async def interrupt(inner=inner, first=first, late=late):
             try:
-                await save(SnapshotArchive(slow), second, snapshot_id="mine")
+                await save(SnapshotArchive(inner), first, snapshot_id="mine")
             except ConflictError as error:
-                refused = error
-            if slow.calls < at:
-                return
-            found = await load(inner, "mine")
-            if late:
-                assert found.digest == second.digest, f"rewritten after its call {at}"
-                assert refused is None
-                continue
-            assert found.digest == first.digest, f"rewritten by one overtaken at its call {at}"
-            assert refused is not None
+                late.append(error)
 
-    asyncio.run(work())
+        slow = InterruptedStore(inner, at, interrupt)
+        refused = None
+        try:
+            await save(SnapshotArchive(slow), second, snapshot_id="mine")
+        except ConflictError as error:
+            refused = error
+        if slow.calls < at:
+            return
+        found = await load(inner, "mine")
+        if late:
+            assert found.digest == second.digest, f"rewritten after its call {at}"
+            assert refused is None
+            continue
+        assert found.digest == first.digest, f"rewritten by one overtaken at its call {at}"
+        assert refused is not None

@@ -126,41 +126,37 @@ def test_opening_a_session_finishes_its_interrupted_deletion(is_done):
     run_async(work())
 
 
-def test_a_session_created_after_an_interrupted_deletion_is_empty():
-    async def work():
-        for at in range(2, WRITES + 1):
-            inner = ObservedStore()
-            await fill(inner)
-            dying = FaultyStateStore(inner)
-            dying.plan(Fault(at, "crash"))
-            with pytest.raises(Crash):
-                await SnapshotArchive(dying).delete_session(session_id=HERE.session_id)
-            new = make_snapshot(make_state(1, new=True))
-            archive = SnapshotArchive(inner)
-            await save(archive, new)
-            assert await archive.list_snapshot_ids(location=HERE) == [new.snapshot_id]
-            assert (await archive.load_snapshot(location=HERE)).digest == new.digest
-            assert await Catalog(inner).locations(HERE.session_id) == [HERE]
-            assert len(index_keys(inner)) == 1
-
-    run_async(work())
+@async_test
+async def test_a_session_created_after_an_interrupted_deletion_is_empty():
+    for at in range(2, WRITES + 1):
+        inner = ObservedStore()
+        await fill(inner)
+        dying = FaultyStateStore(inner)
+        dying.plan(Fault(at, "crash"))
+        with pytest.raises(Crash):
+            await SnapshotArchive(dying).delete_session(session_id=HERE.session_id)
+        new = make_snapshot(make_state(1, new=True))
+        archive = SnapshotArchive(inner)
+        await save(archive, new)
+        assert await archive.list_snapshot_ids(location=HERE) == [new.snapshot_id]
+        assert (await archive.load_snapshot(location=HERE)).digest == new.digest
+        assert await Catalog(inner).locations(HERE.session_id) == [HERE]
+        assert len(index_keys(inner)) == 1
 
 
-def test_a_partly_deleted_session_is_not_listed():
-    async def work():
-        for at in range(2, WRITES + 1):
-            inner = ObservedStore()
-            await fill(inner)
-            dying = FaultyStateStore(inner)
-            dying.plan(Fault(at, "crash"))
-            with pytest.raises(Crash):
-                await SnapshotArchive(dying).delete_session(session_id=HERE.session_id)
-            # Sessions that are still listed load.
-            for entry in (await Catalog(inner).sessions("research-bot")).sessions:
-                loaded = await SnapshotArchive(inner).load_snapshot(location=entry.location)
-                assert loaded is not None
-
-    run_async(work())
+@async_test
+async def test_a_partly_deleted_session_is_not_listed():
+    for at in range(2, WRITES + 1):
+        inner = ObservedStore()
+        await fill(inner)
+        dying = FaultyStateStore(inner)
+        dying.plan(Fault(at, "crash"))
+        with pytest.raises(Crash):
+            await SnapshotArchive(dying).delete_session(session_id=HERE.session_id)
+        # Sessions that are still listed load.
+        for entry in (await Catalog(inner).sessions("research-bot")).sessions:
+            loaded = await SnapshotArchive(inner).load_snapshot(location=entry.location)
+            assert loaded is not None
 
 
 async def count_calls_of_deletion():

@@ -235,35 +235,31 @@ def test_cost_of_a_page_does_not_depend_on_the_size_of_the_history():
 
 @pytest.mark.parametrize("atomic", [True, False])
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
-def test_an_interrupted_save_can_be_repeated(atomic, is_done):
-    async def work():
-        for at in itertools.count(1):
-            inner = MemoryStateStore()
-            before = await save_under(inner, ["y", "x"])
-            dying = FaultyStateStore(inner, atomic=atomic)
-            dying.plan(Fault(at, "crash", is_done))
-            made = make_snapshot(make_state(7))
-            try:
-                await save(SnapshotArchive(dying), made, snapshot_id="mine")
-                break
-            except Crash:
-                assert at < 20
-            found = await list_ids(inner)
-            assert found in (["y", "x"], ["y", "x", "mine"])
-            assert (await verify(inner)).damage == []
-            later = make_snapshot(make_state(8))
-            await save(SnapshotArchive(inner), later, snapshot_id="later")
-            await save(SnapshotArchive(inner), made, snapshot_id="mine")
-            expected = (
-                ["y", "x", "mine", "later"] if "mine" in found else ["y", "x", "later", "mine"]
-            )
-            assert await list_ids(inner) == expected
-            await check_whole(
-                inner, {each: {**before, "mine": made, "later": later}[each] for each in expected}
-            )
-        assert at > (1 if atomic else 3)
-
-    asyncio.run(work())
+@async_test
+async def test_an_interrupted_save_can_be_repeated(atomic, is_done):
+    for at in itertools.count(1):
+        inner = MemoryStateStore()
+        before = await save_under(inner, ["y", "x"])
+        dying = FaultyStateStore(inner, atomic=atomic)
+        dying.plan(Fault(at, "crash", is_done))
+        made = make_snapshot(make_state(7))
+        try:
+            await save(SnapshotArchive(dying), made, snapshot_id="mine")
+            break
+        except Crash:
+            assert at < 20
+        found = await list_ids(inner)
+        assert found in (["y", "x"], ["y", "x", "mine"])
+        assert (await verify(inner)).damage == []
+        later = make_snapshot(make_state(8))
+        await save(SnapshotArchive(inner), later, snapshot_id="later")
+        await save(SnapshotArchive(inner), made, snapshot_id="mine")
+        expected = ["y", "x", "mine", "later"] if "mine" in found else ["y", "x", "later", "mine"]
+        assert await list_ids(inner) == expected
+        await check_whole(
+            inner, {each: {**before, "mine": made, "later": later}[each] for each in expected}
+        )
+    assert at > (1 if atomic else 3)
 
 
 @pytest.mark.parametrize("atomic", [True, False])

@@ -47,31 +47,29 @@ async def count_writes_of_prune():
 
 
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
-def test_a_prune_interrupted_anywhere_loses_no_kept_snapshot(often, is_done):
-    async def work():
-        writes = await count_writes_of_prune()
-        assert writes > 20
-        for at in range(1, writes + 1):
-            inner = ObservedStore()
-            snapshots = await save_many(inner, 18, tags={3: {"pin": ""}})
-            ids = list(snapshots)
-            kept = {each: snapshots[each] for each in (ids[3], *ids[-5:])}
-            dying = FaultyStateStore(inner)
-            dying.plan(Fault(at, "crash", is_done))
-            with pytest.raises(Crash):
-                await prune(dying, PINNED)
-            await check_loads(inner, kept)
-            listed = await SnapshotArchive(inner).list_snapshot_ids(location=HERE)
-            await check_loads(inner, {each: snapshots[each] for each in listed})
-            verification = await SnapshotArchive(inner).verify(location=HERE)
-            assert verification.damage == [], f"interrupted at write {at}"
-            new = make_snapshot(make_state(40), created_at=NOW)
-            kept[await save(SnapshotArchive(inner), new)] = new
-            for now in (NOW, NOW + dt.timedelta(days=2)):
-                await prune(inner, RetentionPolicy(last=6, protected=["pin"]), now)
-                await check_whole(inner, kept)
-
-    run_async(work())
+@async_test
+async def test_a_prune_interrupted_anywhere_loses_no_kept_snapshot(often, is_done):
+    writes = await count_writes_of_prune()
+    assert writes > 20
+    for at in range(1, writes + 1):
+        inner = ObservedStore()
+        snapshots = await save_many(inner, 18, tags={3: {"pin": ""}})
+        ids = list(snapshots)
+        kept = {each: snapshots[each] for each in (ids[3], *ids[-5:])}
+        dying = FaultyStateStore(inner)
+        dying.plan(Fault(at, "crash", is_done))
+        with pytest.raises(Crash):
+            await prune(dying, PINNED)
+        await check_loads(inner, kept)
+        listed = await SnapshotArchive(inner).list_snapshot_ids(location=HERE)
+        await check_loads(inner, {each: snapshots[each] for each in listed})
+        verification = await SnapshotArchive(inner).verify(location=HERE)
+        assert verification.damage == [], f"interrupted at write {at}"
+        new = make_snapshot(make_state(40), created_at=NOW)
+        kept[await save(SnapshotArchive(inner), new)] = new
+        for now in (NOW, NOW + dt.timedelta(days=2)):
+            await prune(inner, RetentionPolicy(last=6, protected=["pin"]), now)
+            await check_whole(inner, kept)
 
 
 def prune_with_interruptions(interrupt):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 
 import pytest
@@ -264,21 +263,19 @@ async def test_all_damage_is_reported(often):
     assert await list_damage(store) >= keys | {segment_key(7)}
 
 
-def test_any_flipped_bit_is_reported_or_changes_nothing(often):
-    async def work():
-        store, snapshots = await make_session_store(4)
-        for key, data in list(store.content.items()):
-            if not key.startswith(HERE.prefix):
-                continue
-            for bit in range(0, len(data) * 8, 101):
-                await store.put(key, flip_bit(data, bit))
-                if key not in await list_damage(store):
-                    await check_loads(store, snapshots)
-                    assert (await verify(store)).ok
-            await store.put(key, data)
-        assert (await verify(store)).ok
-
-    asyncio.run(work())
+@async_test
+async def test_any_flipped_bit_is_reported_or_changes_nothing(often):
+    store, snapshots = await make_session_store(4)
+    for key, data in list(store.content.items()):
+        if not key.startswith(HERE.prefix):
+            continue
+        for bit in range(0, len(data) * 8, 101):
+            await store.put(key, flip_bit(data, bit))
+            if key not in await list_damage(store):
+                await check_loads(store, snapshots)
+                assert (await verify(store)).ok
+        await store.put(key, data)
+    assert (await verify(store)).ok
 
 
 # --------------------------------------------------------------------------------- encryption

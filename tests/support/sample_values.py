@@ -7,8 +7,6 @@ import datetime as dt
 import enum
 import json
 import math
-import subprocess
-import sys
 import uuid
 import zoneinfo
 from decimal import Decimal
@@ -17,6 +15,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from holdfast.values import from_json, to_json
+from support.subprocesses import read_python
 
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
 ODD_ZONE = dt.timezone(dt.timedelta(hours=-3, minutes=-7, seconds=-12, microseconds=5))
@@ -213,13 +212,4 @@ def round_trip_json(value: Any) -> Any:
 
 def run_with_hash_seeds(program: str) -> set[str]:
     """Return what a program prints in processes with different hash seeds."""
-    return {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
-        for seed in "012"
-    }
+    return {read_python(program, PYTHONHASHSEED=seed).strip() for seed in "012"}

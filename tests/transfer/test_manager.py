@@ -236,22 +236,20 @@ def large():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_three_thousand_messages_are_written_read_and_imported(tmp_path, name, large):
-    async def work():
-        store = MemoryStateStore()
-        manager = SnapshotManager(store)
-        manager.to_file(large, tmp_path / name)
-        assert [each.name for each in tmp_path.iterdir()] == [name]
-        document = manager.from_file(tmp_path / name)
-        assert document.digest == large.digest
-        assert document.events == large.events
-        result = await manager.import_session(document)
-        assert (result.messages_restored, result.events_restored) == (3000, 3001)
-        session = await open_session(store, must_exist=True)
-        assert (await session.verify()).damage == []
-        assert session.snapshot().digest == large.digest
-
-    run_async(work())
+@async_test
+async def test_three_thousand_messages_are_written_read_and_imported(tmp_path, name, large):
+    store = MemoryStateStore()
+    manager = SnapshotManager(store)
+    manager.to_file(large, tmp_path / name)
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+    document = manager.from_file(tmp_path / name)
+    assert document.digest == large.digest
+    assert document.events == large.events
+    result = await manager.import_session(document)
+    assert (result.messages_restored, result.events_restored) == (3000, 3001)
+    session = await open_session(store, must_exist=True)
+    assert (await session.verify()).damage == []
+    assert session.snapshot().digest == large.digest
 
 
 @pytest.mark.parametrize("failure", [Crash, KeyboardInterrupt, OSError, RuntimeError])
