@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 
 import pytest
 
 from holdfast import (
-    Document,
     NotFoundError,
     RetentionPolicy,
     SnapshotManager,
@@ -27,20 +25,16 @@ from support.conversations import (
     make_large_session,
     open_session,
 )
+from support.sample_documents import round_trip_document
 
 
-def folded(document):
+def fold_events(document):
     """Return the state that the events of a document lead to."""
     store = Store()
     if document.base is not None:
         store.restore(document.base)
     fold_changes(store, [event.changes for event in document.events])
     return store.snapshot()
-
-
-def through_json(document):
-    """Return the document as read from its JSON text."""
-    return Document.from_dict(json.loads(json.dumps(document.to_dict())))
 
 
 @async_test
@@ -53,7 +47,7 @@ async def test_an_export_at_an_event_has_the_state_and_events_up_to_it():
         "message.appended",
     ]
     assert [message["content"] for message in document.state.messages] == ["a", "b"]
-    assert folded(document).digest == through_json(document).digest == document.digest
+    assert fold_events(document).digest == round_trip_document(document).digest == document.digest
     assert document.tags == {"a": "1"}
     with pytest.raises(NotFoundError, match="has no event 5; its last event is 4"):
         await session.export(at=5)
@@ -83,8 +77,8 @@ async def test_an_export_has_the_state_and_all_events(url, tmp_path):
         assert document.base is None
         assert document.position == session.log.head
         assert (document.agent_id, document.session_id) == ("bot", "ses")
-        assert folded(document).digest == document.digest
-        again = through_json(document)
+        assert fold_events(document).digest == document.digest
+        again = round_trip_document(document)
         assert again.digest == document.digest
         assert again.events == document.events
 
@@ -118,7 +112,7 @@ async def test_a_saved_snapshot_is_exported_with_the_events_up_to_it():
     assert list_types(document.events) == ["session.started", "message.appended"]
     assert document.event_log_count == 2
     assert document.tags == {"env": "x", "kept": "yes", "reason": "incident"}
-    assert folded(document).digest == saved.digest
+    assert fold_events(document).digest == saved.digest
     stored = await session.archive.load_snapshot(
         location=session.location, snapshot_id=saved.snapshot_id
     )
@@ -178,16 +172,16 @@ async def test_after_pruning_an_export_has_the_remaining_events_and_their_base()
     assert [event.seq for event in document.events] == [7]
     assert document.event_log_count == 1
     assert document.base.digest == saved[4].digest
-    assert document.digest == session.snapshot().digest == folded(document).digest
-    again = through_json(document)
+    assert document.digest == session.snapshot().digest == fold_events(document).digest
+    again = round_trip_document(document)
     assert again.base.digest == saved[4].digest
-    assert folded(again).digest == document.digest
+    assert fold_events(again).digest == document.digest
 
     # The events before the snapshot were pruned, but its state is kept.
     pinned = await session.export(at=saved[1].snapshot_id)
     assert pinned.digest == saved[1].digest
     assert (pinned.events, pinned.event_log_count, pinned.base) == ((), 0, None)
-    assert through_json(pinned).digest == saved[1].digest
+    assert round_trip_document(pinned).digest == saved[1].digest
 
 
 @async_test
@@ -197,7 +191,7 @@ async def test_an_export_has_all_events_despite_keyframes(monkeypatch):
     document = await session.export()
     assert len(document.events) == 11
     assert [message["content"] for message in document.state.messages] == list("abcdefghij")
-    assert folded(document).digest == document.digest
+    assert fold_events(document).digest == document.digest
 
 
 @async_test
@@ -206,7 +200,7 @@ async def test_a_multi_agent_session_is_exported_as_one_document():
     crew.agent("writer").add_message("assistant", "draft")
     crew.agent("writer").set("step", 1)
     await crew.commit()
-    document = through_json(await crew.export())
+    document = round_trip_document(await crew.export())
     assert (document.scope, document.agent_id) == ("multi_agent", "crew")
     assert document.state.namespaces == {"state/writer": {"step": 1}}
     other = await open_session(MemoryStateStore(), "copy", scope="multi_agent", agent_id="crew")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from holdfast import Document, InvalidDocumentError, RetentionPolicy, Store
+from holdfast import Document, InvalidDocumentError, RetentionPolicy
 from holdfast.documents.encode import encode_chunks
 from holdfast.log.event import draft_event
 from holdfast.stores.memory import MemoryStateStore
@@ -16,6 +16,7 @@ from support.async_tests import run_async
 from support.conversations import open_session
 from support.sample_documents import (
     edit_json,
+    freeze,
     make_document,
     make_document_with_events,
     make_full_document,
@@ -23,12 +24,6 @@ from support.sample_documents import (
 from support.sample_values import SAMPLES
 
 SCHEMA = Path(__file__).parent.parent.parent / "docs" / "spec" / "document.schema.json"
-
-
-def frozen(*items):
-    store = Store()
-    store.set_many(items)
-    return store.snapshot()
 
 
 async def real_documents():
@@ -52,9 +47,9 @@ async def real_documents():
     await crew.commit()
     yield "several agents", await crew.export()
     values = [("state", name, value) for name, value in SAMPLES.items()]
-    yield "all values", make_document(frozen(*values, ("session", "status", "failed")))
-    yield "odd keys", make_document(frozen(("messages", "x", 1), ("$set", "$map", 1)))
-    yield "no status", make_document(frozen(("session", "status", 7), ("session", "x", None)))
+    yield "all values", make_document(freeze(*values, ("session", "status", "failed")))
+    yield "odd keys", make_document(freeze(("messages", "x", 1), ("$set", "$map", 1)))
+    yield "no status", make_document(freeze(("session", "status", 7), ("session", "x", None)))
     yield "full", make_full_document()
     yield (
         "events",

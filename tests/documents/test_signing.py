@@ -34,6 +34,7 @@ from support.async_tests import run_async
 from support.observed_store import make_state
 from support.sample_documents import (
     edit_json,
+    iterate_paths,
     make_document,
     make_document_with_events,
     make_full_document,
@@ -42,7 +43,7 @@ from support.sample_values import SAMPLES
 from support.signing_keys import KEY, OTHER, PRIVATE, PUBLIC, TRUSTED, check_rejected
 
 
-def rich():
+def make_rich_document():
     """Return a document with every field and every type of value."""
     values = [("state", name, value) for name, value in SAMPLES.items()]
     made = replace(make_full_document(), state_extra={"mood": [1.0, -0.0, 1e22, 5e-324]})
@@ -54,7 +55,7 @@ def rich():
     )
 
 
-SIGNED = sign_document(rich(), KEY)
+SIGNED = sign_document(make_rich_document(), KEY)
 TREE = json.loads(b"".join(SIGNED.chunks()))
 SMALL = sign_document(make_full_document(), KEY)
 SMALL_TREE = json.loads(b"".join(SMALL.chunks()))
@@ -79,7 +80,7 @@ def test_a_signed_document_is_readable_and_verified_by_its_key():
     assert verify_signature(SIGNED, [OTHER.public, KEY.public]) == (KEY.public,)
     read = Document.from_dict(TREE)
     assert verify_signature(read, TRUSTED) == (KEY.public,)
-    assert (read.schema_version, read.digest) == (1, rich().digest)
+    assert (read.schema_version, read.digest) == (1, make_rich_document().digest)
     assert list(TREE)[-1] == "signatures"
 
 
@@ -134,15 +135,7 @@ def test_layout_and_compression_do_not_affect_the_signature(tmp_path, suffix):
         assert verify_signature(json_file.read_json_file(path), TRUSTED)
 
 
-def places(tree, path=()):
-    """Yield every path in JSON data."""
-    yield path
-    if isinstance(tree, dict | list):
-        for step, item in tree.items() if isinstance(tree, dict) else enumerate(tree):
-            yield from places(item, (*path, step))
-
-
-def otherwise(value):
+def iterate_other_values(value):
     """Yield values that differ from a value."""
     if isinstance(value, dict):
         yield {**value, "more": None}
@@ -160,7 +153,7 @@ def otherwise(value):
     yield ...
 
 
-def at(tree, path):
+def get_at(tree, path):
     for step in path:
         tree = tree[step]
     return tree
@@ -168,9 +161,9 @@ def at(tree, path):
 
 def test_any_change_invalidates_the_signature():
     tried = 0
-    for path in places(SMALL_TREE):
+    for path in iterate_paths(SMALL_TREE):
         if path and path[0] != "signatures":
-            for value in otherwise(at(SMALL_TREE, path)):
+            for value in iterate_other_values(get_at(SMALL_TREE, path)):
                 check_rejected(edit_json(SMALL_TREE, *path, to=value), "does not match")
                 tried += 1
     assert tried > 150

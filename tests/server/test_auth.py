@@ -14,6 +14,7 @@ from holdfast.server import Token, create_app, read_tokens
 from support.async_tests import async_test
 from support.rest_api import (
     ANN_ONLY,
+    READ_PATHS,
     READER,
     SES_1,
     TOKENS,
@@ -37,17 +38,7 @@ PUBLIC = [
     "/access",
 ]
 READS = [
-    "/agents",
-    "/agents/research-bot/sessions",
-    SES_1,
-    f"{SES_1}/events",
-    f"{SES_1}/events/1",
-    f"{SES_1}/state",
-    f"{SES_1}/diff?from=0",
-    f"{SES_1}/growth",
-    f"{SES_1}/snapshots",
-    f"{SES_1}/document",
-    "/agents/ses_1/snapshot",
+    *READ_PATHS,
     "/diff?from_agent=ann&from_session=ses_shared&to_agent=bob&to_session=ses_shared",
     "/metrics",
 ]

@@ -101,40 +101,35 @@ async def count_writes_of_deletion():
 WRITES = run_async(count_writes_of_deletion())
 
 
+async def interrupt_deletion(at, *, is_done=False):
+    """Return a store in which a deletion crashed at a write."""
+    inner = ObservedStore()
+    await fill(inner)
+    dying = FaultyStateStore(inner)
+    dying.plan(Fault(at, "crash", is_done))
+    with pytest.raises(Crash):
+        await SnapshotArchive(dying).delete_session(session_id=HERE.session_id)
+    return inner
+
+
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
-def test_opening_a_session_finishes_its_interrupted_deletion(is_done):
-    async def interrupted(at):
-        inner = ObservedStore()
-        await fill(inner)
-        dying = FaultyStateStore(inner)
-        dying.plan(Fault(at, "crash", is_done))
-        with pytest.raises(Crash):
-            await SnapshotArchive(dying).delete_session(session_id=HERE.session_id)
-        return inner
-
-    async def work():
-        assert WRITES > 20
-        for at in range(1 if is_done else 2, WRITES + 1):
-            inner = await interrupted(at)
-            assert await SnapshotArchive(inner).recover(HERE) == SnapshotManifest()
-            assert session_keys(inner) == [], f"broken off at write {at}"
-            assert index_keys(inner) == [], f"broken off at write {at}"
-            for location in NEIGHBOURS:
-                loaded = await SnapshotArchive(inner).load_snapshot(location=location)
-                assert loaded.location == location
-
-    run_async(work())
+@async_test
+async def test_opening_a_session_finishes_its_interrupted_deletion(is_done):
+    assert WRITES > 20
+    for at in range(1 if is_done else 2, WRITES + 1):
+        inner = await interrupt_deletion(at, is_done=is_done)
+        assert await SnapshotArchive(inner).recover(HERE) == SnapshotManifest()
+        assert session_keys(inner) == [], f"interrupted at write {at}"
+        assert index_keys(inner) == [], f"interrupted at write {at}"
+        for location in NEIGHBOURS:
+            loaded = await SnapshotArchive(inner).load_snapshot(location=location)
+            assert loaded.location == location
 
 
 @async_test
 async def test_a_session_created_after_an_interrupted_deletion_is_empty():
     for at in range(2, WRITES + 1):
-        inner = ObservedStore()
-        await fill(inner)
-        dying = FaultyStateStore(inner)
-        dying.plan(Fault(at, "crash"))
-        with pytest.raises(Crash):
-            await SnapshotArchive(dying).delete_session(session_id=HERE.session_id)
+        inner = await interrupt_deletion(at)
         new = make_snapshot(make_state(1, new=True))
         archive = SnapshotArchive(inner)
         await save(archive, new)
@@ -147,12 +142,7 @@ async def test_a_session_created_after_an_interrupted_deletion_is_empty():
 @async_test
 async def test_a_partly_deleted_session_is_not_listed():
     for at in range(2, WRITES + 1):
-        inner = ObservedStore()
-        await fill(inner)
-        dying = FaultyStateStore(inner)
-        dying.plan(Fault(at, "crash"))
-        with pytest.raises(Crash):
-            await SnapshotArchive(dying).delete_session(session_id=HERE.session_id)
+        inner = await interrupt_deletion(at)
         # Sessions that are still listed load.
         for entry in (await Catalog(inner).sessions("research-bot")).sessions:
             loaded = await SnapshotArchive(inner).load_snapshot(location=entry.location)

@@ -291,39 +291,18 @@ async def test_a_stale_writer_gets_a_conflict_from_a_tombstone(often):
         await collect(EventLog(store, HERE.prefix, "00000000").read())
 
 
+@pytest.mark.parametrize("are_tombstones_deleted", [False, True])
+@pytest.mark.parametrize("state", [make_state(7, late=True), make_state(1)], ids=["new", "pruned"])
 @async_test
-async def test_a_stale_archive_saves_after_a_prune(often):
+async def test_a_stale_archive_saves_after_a_prune(often, state, are_tombstones_deleted):
     store = ObservedStore()
     stale = SnapshotArchive(store)
     await save(stale, make_snapshot(make_state(1), created_at=NOW - 1000 * HOUR))
     kept = take_last(await save_many(store, 20), 10)
     await prune(store)
-    late = make_snapshot(make_state(7, late=True))
-    await save(stale, late)
-    await check_whole(store, {**kept, late.snapshot_id: late})
-
-
-@async_test
-async def test_a_stale_archive_can_save_a_pruned_snapshot_again(often):
-    store = ObservedStore()
-    stale = SnapshotArchive(store)
-    await save(stale, make_snapshot(make_state(1), created_at=NOW - 1000 * HOUR))
-    kept = take_last(await save_many(store, 20), 10)
-    await prune(store)
-    again = make_snapshot(make_state(1))
-    await save(stale, again)
-    await check_whole(store, {**kept, again.snapshot_id: again})
-
-
-@async_test
-async def test_an_archive_idle_until_tombstones_are_deleted_loses_nothing(often):
-    store = ObservedStore()
-    stale = SnapshotArchive(store)
-    await save(stale, make_snapshot(make_state(1), created_at=NOW - 1000 * HOUR))
-    kept = take_last(await save_many(store, 20), 10)
-    await prune(store)
-    await prune(store, moment=NOW + dt.timedelta(days=2))
-    late = make_snapshot(make_state(7, late=True))
+    if are_tombstones_deleted:
+        await prune(store, moment=NOW + dt.timedelta(days=2))
+    late = make_snapshot(state)
     await save(stale, late)
     await check_whole(store, {**kept, late.snapshot_id: late})
 

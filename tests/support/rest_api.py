@@ -24,6 +24,20 @@ TOKENS = [
     Token(ANN_ONLY, agents=frozenset(("ann", "ghost")), name="ann-only"),
 ]
 SES_1 = "/agents/research-bot/sessions/ses_1"
+READ_PATHS = [
+    "/agents",
+    "/agents/research-bot/sessions",
+    SES_1,
+    f"{SES_1}/events",
+    f"{SES_1}/events/1",
+    f"{SES_1}/state",
+    f"{SES_1}/diff?from=0",
+    f"{SES_1}/growth",
+    f"{SES_1}/snapshots",
+    f"{SES_1}/document",
+    "/agents/ses_1/snapshot",
+]
+"""A path of every route that reads agents and sessions."""
 ODD = "a/b ..?#%<script>\u00e9\u2028"
 ODD_PATH = "a%2Fb%20..%3F%23%25%3Cscript%3E%C3%A9%E2%80%A8"
 

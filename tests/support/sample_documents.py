@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
+import json
 from dataclasses import replace
 
 from holdfast import Document, Store
@@ -53,6 +54,9 @@ def make_full_document():
     )
 
 
+FULL = make_full_document()
+
+
 def update_digest(data):
     """Return the JSON data of a document with the digest recomputed."""
     return {**data, "digest": compute_digest(data)}
@@ -69,3 +73,28 @@ def edit_json(data, *path, to=...):
     else:
         parent[path[-1]] = to
     return data
+
+
+def edit_full_document(*path, to=...):
+    """Return the JSON data of the full document with another value at a path, or without it."""
+    return edit_json(FULL.to_dict(), *path, to=to)
+
+
+def iterate_paths(data, path=()):
+    """Yield every path in JSON data, the empty one first."""
+    yield path
+    if isinstance(data, dict | list):
+        for step, item in data.items() if isinstance(data, dict) else enumerate(data):
+            yield from iterate_paths(item, (*path, step))
+
+
+def round_trip_document(document):
+    """Return a document as decoded from its JSON text."""
+    return Document.from_dict(json.loads(json.dumps(document.to_dict(), allow_nan=False)))
+
+
+def freeze(*items):
+    """Return a frozen state with these entries."""
+    store = Store()
+    store.set_many(items)
+    return store.snapshot()
