@@ -17,7 +17,7 @@ import msgspec
 import ormsgpack
 
 import holdfast.values
-from benchmarks.harness import Row, keep, shuffled, table, timed
+from benchmarks.harness import Row, format_table, keep, shuffle, time_call
 
 EXACT = (
     ormsgpack.OPT_PASSTHROUGH_BIG_INT
@@ -31,7 +31,7 @@ EXACT = (
 SMALL = {"step": 3, "name": "onboarding", "done": False, "items": [1, 2, 3]}
 
 
-def message(rng: random.Random) -> dict[str, Any]:
+def make_message(rng: random.Random) -> dict[str, Any]:
     """Return a conversation turn with a tool call."""
     words = ["state", "agent", "snapshot", "report", "compare", "plan", "search", "merge"]
     text = " ".join(rng.choice(words) for _ in range(120))
@@ -45,14 +45,14 @@ def message(rng: random.Random) -> dict[str, Any]:
 
 
 def refuse(value: object) -> object:
-    """Refuse a type that ormsgpack was told not to convert."""
+    """Refuse a type that ormsgpack must not convert."""
     raise TypeError(value)
 
 
 def main() -> None:
     """Measure, print, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--smoke", action="store_true", help="a small run that keeps nothing")
+    parser.add_argument("--smoke", action="store_true", help="a small run that writes no results")
     options = parser.parse_args()
     rounds, count = (2, 50) if options.smoke else (60, 5000)
     rng = random.Random(1)
@@ -69,17 +69,17 @@ def main() -> None:
         "holdfast": holdfast.values.decode,
     }
     rows = []
-    for what, value in (("a small dict", SMALL), ("a message", message(rng))):
+    for what, value in (("a small dict", SMALL), ("a message", make_message(rng))):
         packing, unpacking = Row(f"pack {what}", "µs"), Row(f"unpack {what}", "µs")
         rows += [packing, unpacking]
         data = pack(value)
         for _ in range(rounds):
-            for name in shuffled(list(packers), rng):
-                packing.offer(name, timed(repeat, packers[name], value, count) / count * 1e6)
-                unpacking.offer(name, timed(repeat, unpackers[name], data, count) / count * 1e6)
-    print(table("operation", rows, "ormsgpack", ["holdfast", "msgspec"]))
+            for name in shuffle(list(packers), rng):
+                packing.offer(name, time_call(repeat, packers[name], value, count) / count * 1e6)
+                unpacking.offer(name, time_call(repeat, unpackers[name], data, count) / count * 1e6)
+    print(format_table("operation", rows, "ormsgpack", ["holdfast", "msgspec"]))
     if not options.smoke:
-        print(f"kept in {keep('codec', rows)}")
+        print(f"written to {keep('codec', rows)}")
 
 
 def repeat(call: Callable[[Any], object], argument: object, count: int) -> None:

@@ -26,19 +26,26 @@ from typing import Any
 import orjson
 
 import holdfast
-from benchmarks.harness import ROOT, Row, keep, progress, shuffled, table
+from benchmarks.harness import ROOT, Row, format_table, keep, progress, shuffle
 
 sys.path.insert(0, str(ROOT / "tests"))
 
 from benchmarks.peers import strands_files
-from benchmarks.peers.holdfast_session import HoldfastSession, entries_size
-from benchmarks.peers.langgraph_graph import WholeGraph, with_delta_channel
-from benchmarks.peers.langgraph_saver import PostgresSaverPut, SqliteSaverPut, database_size
+from benchmarks.peers.holdfast_session import HoldfastSession, measure_entries
+from benchmarks.peers.langgraph_graph import WholeGraph, make_delta_state
+from benchmarks.peers.langgraph_saver import PostgresSaverPut, SqliteSaverPut, measure_database
 from benchmarks.peers.openai_session import OpenAISession
 from benchmarks.peers.orjson_files import OrjsonFiles
-from benchmarks.peers.report import aligned, draw, kept, systems
+from benchmarks.peers.report import align_columns, draw, format_systems, results_to_json
 from benchmarks.peers.swarmstate_saver import SwarmstatePut
-from benchmarks.peers.workload import Contestant, Run, best, conversation, drive, quietest
+from benchmarks.peers.workload import (
+    Contestant,
+    Run,
+    make_conversation,
+    merge_fastest_turns,
+    run_conversation,
+    select_best,
+)
 from servers.nats_server import NatsServer
 from servers.postgres import PostgresServer
 from servers.redis_server import RedisServer
@@ -47,7 +54,7 @@ from servers.seaweed import SeaweedServer
 PEER, OURS = "peer", "holdfast"
 MILLI, MEGA = 1e3, 1e6
 BACKENDS = ["sqlite", "postgresql", "files", "s3", "redis", "nats", "long"]
-QUICKLY_THERE = ["sqlite", "files"]
+SMOKE_BACKENDS = ["sqlite", "files"]
 OPENAI = "OpenAI SQLiteSession, appends only"
 DELTA = "LangGraph, whole graph with DeltaChannel"
 GRAPH = "LangGraph, whole graph"
@@ -60,8 +67,8 @@ NOTES = {
     OPENAI: "no snapshots",
     STRANDS: "no fsync",
     SWARMSTATE: "no fsync at a save",
-    GRAPH: "3 checkpoints a turn",
-    DELTA: "3 checkpoints a turn",
+    GRAPH: "3 checkpoints per turn",
+    DELTA: "3 checkpoints per turn",
 }
 COLOURS = {
     "holdfast, sqlite": "#1a7f64",
@@ -102,7 +109,7 @@ class Scale:
 
 
 @dataclass(slots=True)
-class Seen:
+class Results:
     """All runs, and the rows that compare a load with orjson."""
 
     scale: Scale
@@ -118,30 +125,30 @@ class Seen:
         ]
 
 
-async def race(entrants: list[Entrant], seen: Seen, turns: int, repeats: int) -> None:
+async def race(entrants: list[Entrant], results: Results, turns: int, repeats: int) -> None:
     """Run the same conversation with every contestant, in rounds."""
-    rng, said = random.Random("race"), conversation(turns)
-    seen.runs.update({entrant.name: [] for entrant in entrants})
+    rng, work = random.Random("race"), make_conversation(turns)
+    results.runs.update({entrant.name: [] for entrant in entrants})
     for number in range(max(entrant.rounds for entrant in entrants)):
         ready = {entrant.name: entrant for entrant in entrants if entrant.rounds > number}
-        for name in shuffled(list(ready), rng):
+        for name in shuffle(list(ready), rng):
             entrant = ready[name]
             with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
                 os.sync()  # Flush what others wrote, so that it does not count here.
                 contestant, logged = entrant.make(Path(folder)), entrant.logged()
 
-                def told(turn: int, what: str = f"{name}, round {number + 1}") -> None:
+                def report(turn: int, what: str = f"{name}, round {number + 1}") -> None:
                     progress(f"{what}: turn {turn:,} of {turns:,}")
 
-                run = await drive(contestant, said, repeats, told)
+                run = await run_conversation(contestant, work, repeats, report)
                 run.log = entrant.logged() - logged
                 if entrant.after is not None:
                     await entrant.after(contestant)
                 await contestant.close()
-            seen.runs[name].append(run)
+            results.runs[name].append(run)
 
 
-def beside_orjson(seen: Seen) -> Callable[[Any], Awaitable[None]]:
+def compare_with_orjson(results: Results) -> Callable[[Any], Awaitable[None]]:
     """Alternate loading the snapshot with parsing the same document by orjson."""
 
     async def compare(ours: HoldfastSession) -> None:
@@ -150,11 +157,11 @@ def beside_orjson(seen: Seen) -> Callable[[Any], Awaitable[None]]:
         half = holdfast.Document.from_snapshot(await ours.snapshot(ours.marked)).to_dict()
         half["events"] = whole["events"][: half["event_log_count"]]
         for row, document, snapshot_id in zip(
-            seen.loads, (whole, half), (None, ours.marked), strict=True
+            results.loads, (whole, half), (None, ours.marked), strict=True
         ):
             text = orjson.dumps(document)
-            for _ in range(seen.scale.repeats):
-                for who in shuffled([PEER, OURS], rng):
+            for _ in range(results.scale.repeats):
+                for who in shuffle([PEER, OURS], rng):
                     start = time.perf_counter()
                     if who == PEER:
                         orjson.loads(text)
@@ -165,17 +172,19 @@ def beside_orjson(seen: Seen) -> Callable[[Any], Awaitable[None]]:
     return compare
 
 
-def on_sqlite(folder: Path) -> Contestant:
+def make_sqlite_session(folder: Path) -> Contestant:
     """Run Holdfast on SQLite."""
     return HoldfastSession(folder, f"sqlite:///{folder}/ours.db")
 
 
-async def sqlite(seen: Seen) -> None:
+async def race_on_sqlite(results: Results) -> None:
     """Compare Holdfast on SQLite with all peers that need no server."""
-    scale = seen.scale
+    scale = results.scale
     quick, slow = scale.rounds
     entrants = [
-        Entrant(ours("sqlite"), on_sqlite, quick, after=beside_orjson(seen)),
+        Entrant(
+            name_ours("sqlite"), make_sqlite_session, quick, after=compare_with_orjson(results)
+        ),
         Entrant(OPENAI, OpenAISession, quick),
         Entrant(ORJSON, OrjsonFiles, slow),
         Entrant(SQLITE_PUT, SqliteSaverPut, slow),
@@ -183,26 +192,26 @@ async def sqlite(seen: Seen) -> None:
         Entrant(GRAPH, WholeGraph, 1),
     ]
     try:
-        delta = with_delta_channel()
+        delta = make_delta_state()
     except ImportError as error:
-        seen.skipped.append(f"{DELTA}: {error}")
+        results.skipped.append(f"{DELTA}: {error}")
     else:
         entrants.append(Entrant(DELTA, lambda folder: WholeGraph(folder, delta), 1))
-    await race(entrants, seen, scale.turns, scale.repeats)
-    python = strands_files.interpreter()
+    await race(entrants, results, scale.turns, scale.repeats)
+    python = strands_files.find_interpreter()
     if python is None:
-        seen.skipped.append(
+        results.skipped.append(
             f"{STRANDS}: set {strands_files.VARIABLE} to a Python that has strands-agents"
         )
         return
     progress(STRANDS)
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         os.sync()
-        run = strands_files.elsewhere(python, Path(folder), scale.turns, scale.repeats)
-        seen.runs[STRANDS] = [run]
+        run = strands_files.run_in_process(python, Path(folder), scale.turns, scale.repeats)
+        results.runs[STRANDS] = [run]
 
 
-async def postgresql(seen: Seen, server: Any) -> None:
+async def race_on_postgresql(results: Results, server: Any) -> None:
     """Compare Holdfast with PostgresSaver, each run in a new database."""
     numbers = itertools.count(1)
 
@@ -215,12 +224,12 @@ async def postgresql(seen: Seen, server: Any) -> None:
         return int(server.execute("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')")[0][0])
 
     async def measured(url: str) -> int:
-        return database_size(url)
+        return measure_database(url)
 
-    scale = seen.scale
+    scale = results.scale
     entrants = [
         Entrant(
-            ours("postgresql"),
+            name_ours("postgresql"),
             lambda folder: HoldfastSession(folder, fresh(), measured),
             scale.rounds[1],
             logged,
@@ -232,71 +241,83 @@ async def postgresql(seen: Seen, server: Any) -> None:
             logged,
         ),
     ]
-    await race(entrants, seen, scale.turns, scale.repeats)
+    await race(entrants, results, scale.turns, scale.repeats)
 
 
-async def alone(name: str, seen: Seen, url: Callable[[Path, int], str], server: bool) -> None:
+async def race_alone(
+    name: str, results: Results, url: Callable[[Path, int], str], server: bool
+) -> None:
     """Run Holdfast alone on another backend. Bytes are those of entries if a server stores them."""
     numbers = itertools.count(1)
-    measure = entries_size if server else None
+    measure = measure_entries if server else None
 
     def make(folder: Path) -> Contestant:
         return HoldfastSession(folder, url(folder, next(numbers)), measure)
 
-    entrant = Entrant(ours(name), make, seen.scale.rounds[1])
-    await race([entrant], seen, seen.scale.turns, seen.scale.repeats)
+    entrant = Entrant(name_ours(name), make, results.scale.rounds[1])
+    await race([entrant], results, results.scale.turns, results.scale.repeats)
 
 
-async def measure(backend: str, seen: Seen, folder: Path) -> None:
+async def measure(backend: str, results: Results, folder: Path) -> None:
     """Measure one backend, and run its server."""
     with ExitStack() as stack:
         match backend:
             case "sqlite":
-                await sqlite(seen)
+                await race_on_sqlite(results)
             case "postgresql":
-                await postgresql(seen, stack.enter_context(PostgresServer(folder)))
+                await race_on_postgresql(results, stack.enter_context(PostgresServer(folder)))
             case "files":
-                await alone("files", seen, lambda place, _: f"file://{place}/ours", server=False)
+                await race_alone(
+                    "files", results, lambda place, _: f"file://{place}/ours", server=False
+                )
             case "s3":
                 server: Any = stack.enter_context(SeaweedServer(folder))
-                await alone("s3", seen, lambda _, run: str(server.url(f"run{run}")), server=True)
+                await race_alone(
+                    "s3", results, lambda _, run: str(server.url(f"run{run}")), server=True
+                )
             case "redis":
                 server = stack.enter_context(RedisServer(folder))
-                await alone("redis", seen, lambda _, run: str(server.url(run)), server=True)
+                await race_alone("redis", results, lambda _, run: str(server.url(run)), server=True)
             case "nats":
                 server = stack.enter_context(NatsServer(folder))
-                await alone("nats", seen, lambda _, run: str(server.url(f"run{run}")), server=True)
+                await race_alone(
+                    "nats", results, lambda _, run: str(server.url(f"run{run}")), server=True
+                )
             case _:
-                long = Entrant(ours("sqlite", seen.scale.long), on_sqlite, seen.scale.rounds[1])
-                await race([long], seen, seen.scale.long, seen.scale.repeats)
+                long = Entrant(
+                    name_ours("sqlite", results.scale.long),
+                    make_sqlite_session,
+                    results.scale.rounds[1],
+                )
+                await race([long], results, results.scale.long, results.scale.repeats)
 
 
-def ours(backend: str, turns: int | None = None) -> str:
+def name_ours(backend: str, turns: int | None = None) -> str:
     """Return the name of our row."""
     return f"{OURS}, {backend}" + (f", {turns:,} turns" if turns else "")
 
 
-def rows(seen: Seen) -> list[Row]:
+def build_rows(results: Results) -> list[Row]:
     """Return the peers' figures over ours, and our own targets."""
-    found = {name: best(runs) for name, runs in seen.runs.items()}
-    home, turns = ours("sqlite"), seen.scale.turns
+    found = {name: select_best(runs) for name, runs in results.runs.items()}
+    home, turns = name_ours("sqlite"), results.scale.turns
     made = []
     for name, run in found.items():
         if not name.startswith(OURS):
-            medium = ours("postgresql") if name == POSTGRES_PUT else home
+            medium = name_ours("postgresql") if name == POSTGRES_PUT else home
             wanted = {OPENAI: NO_SLOWER, POSTGRES_PUT: POSTGRES}.get(name)
             times = {PEER: run.total, OURS: found[medium].total}
             made.append(Row(f"{turns:,} turns: {name}", "s", times, wanted))
-    for name, runs in seen.runs.items():
+    for name, runs in results.runs.items():
         if name.startswith(OURS):
-            first, last = (value * MILLI for value in quietest(runs).ends())
+            first, last = (value * MILLI for value in merge_fastest_turns(runs).ends())
             times = {PEER: first, OURS: last}
             made.append(Row(f"a turn, the first tenth beside the last: {name}", "ms", times, FLAT))
     if home in found:
         size, listing = found[home].size / MEGA, (found[home].listing or 0) * MILLI
         made += [
             Row(f"bytes at the end, of {LARGEST:g}", "MB", {PEER: LARGEST, OURS: size}, 1),
-            *seen.loads,
+            *results.loads,
             Row(
                 f"list {found[home].listed:,} ids, of {LONGEST_LISTING:g}",
                 "ms",
@@ -304,9 +325,9 @@ def rows(seen: Seen) -> list[Row]:
                 1,
             ),
         ]
-    if home in found and (long := found.get(ours("sqlite", seen.scale.long))):
+    if home in found and (long := found.get(name_ours("sqlite", results.scale.long))):
         a_turn = {PEER: found[home].size / turns, OURS: long.size / len(long.turns)}
-        question = f"bytes of a turn, of {turns:,} beside {seen.scale.long:,}"
+        question = f"bytes of a turn, of {turns:,} beside {results.scale.long:,}"
         made.append(Row(question, "bytes", a_turn, 0.9))
     return made
 
@@ -314,29 +335,29 @@ def rows(seen: Seen) -> list[Row]:
 async def main() -> None:
     """Measure all backends."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--smoke", action="store_true", help="a small run that keeps nothing")
+    parser.add_argument("--smoke", action="store_true", help="a small run that writes no results")
     parser.add_argument("--only", help=f"some of {','.join(BACKENDS)}")
     parser.add_argument("--plot", type=Path, default=ROOT / "docs/images/conversation.svg")
     options = parser.parse_args()
     smoke = options.smoke
-    backends = (options.only or ",".join(QUICKLY_THERE if smoke else BACKENDS)).split(",")
-    seen = Seen(Scale(5, (1, 1), 1, 10) if smoke else Scale(500, (7, 3), 20, 5000))
+    backends = (options.only or ",".join(SMOKE_BACKENDS if smoke else BACKENDS)).split(",")
+    results = Results(Scale(5, (1, 1), 1, 10) if smoke else Scale(500, (7, 3), 20, 5000))
     print("holdfast is", "compiled" if holdfast.compiled else "interpreted")
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         for backend in backends:
-            await measure(backend, seen, Path(folder) / backend)
+            await measure(backend, results, Path(folder) / backend)
         if smoke:
-            draw(seen.runs, COLOURS, Path(folder) / "picture.svg")
+            draw(results.runs, COLOURS, Path(folder) / "picture.svg")
     progress("")
-    print(aligned(list(systems(seen.runs, NOTES))), end="\n\n")
-    print(table("a conversation, saved every turn", rows(seen), PEER, [OURS]))
+    print(align_columns(list(format_systems(results.runs, NOTES))), end="\n\n")
+    print(format_table("a conversation, saved every turn", build_rows(results), PEER, [OURS]))
     print(f"load of the machine: {os.getloadavg()[1]:.1f}")
-    for line in seen.skipped:
+    for line in results.skipped:
         print("skipped:", line)
     if not smoke and backends == BACKENDS:
-        figures = {"systems": kept(seen.runs), "load": os.getloadavg()}
-        print(f"kept in {keep('conversation', rows(seen), **figures)}")
-        draw(seen.runs, COLOURS, options.plot)
+        figures = {"systems": results_to_json(results.runs), "load": os.getloadavg()}
+        print(f"written to {keep('conversation', build_rows(results), **figures)}")
+        draw(results.runs, COLOURS, options.plot)
 
 
 if __name__ == "__main__":

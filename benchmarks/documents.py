@@ -26,9 +26,9 @@ from typing import Any
 import orjson
 
 import holdfast
-from benchmarks.harness import Row, in_fresh_process, keep, progress, shuffled, table
+from benchmarks.harness import Row, format_table, keep, progress, run_in_new_process, shuffle
 from benchmarks.peers.holdfast_session import AGENT, SESSION
-from benchmarks.peers.workload import conversation
+from benchmarks.peers.workload import make_conversation
 from holdfast.stores.local import sync_descriptor, sync_folder
 
 PEER, OURS = "orjson", "holdfast"
@@ -84,14 +84,14 @@ class Work:
             self.store("source") as state_store,
             holdfast.Session.open(state_store, agent_id=AGENT, session_id=SESSION) as session,
         ):
-            said = 0
-            for turn in conversation(-(-messages // 3)):
-                for message in turn.messages[: messages - said]:
+            added = 0
+            for turn in make_conversation(-(-messages // 3)):
+                for message in turn.messages[: messages - added]:
                     session.add_message(**message)
-                    said += 1
+                    added += 1
                 session.set("plan", turn.plan)
                 await session.commit()
-                progress(f"building: message {said:,} of {messages:,}")
+                progress(f"building: message {added:,} of {messages:,}")
         await self.export(self.document)
 
     async def holdfast_export(self) -> None:
@@ -158,7 +158,7 @@ async def race(work: Work, rounds: int) -> list[Row]:
         rows[what] = total
         for number in range(rounds):
             progress(f"{what}: round {number + 1} of {rounds}")
-            for who in shuffled([PEER, OURS], rng):
+            for who in shuffle([PEER, OURS], rng):
                 call: Callable[[], Awaitable[None]] = getattr(work, f"{who}_{what}")
                 gc.collect()
                 os.sync()  # Flush what others wrote, so that it does not count here.
@@ -171,22 +171,22 @@ async def race(work: Work, rounds: int) -> list[Row]:
     return list(rows.values())
 
 
-def remembered(work: Work, size: int) -> list[Row]:
+def measure_memory(work: Work, size: int) -> list[Row]:
     """Compare the peak memory of each side with three times the document."""
     rows = []
     for what in ("export", "import"):
         row = Row(f"{what}: memory at its peak", "MB", target=1)
-        row.times[limit()] = MOST_MEMORY * size / MEGA
+        row.times[name_limit()] = MOST_MEMORY * size / MEGA
         for who in (OURS, PEER):
             progress(f"{row.question}: {who}")
             folder = str(Path(__file__).parent.parent)
-            used = in_fresh_process(MEMORY, folder, str(work.folder), f"{who}_{what}")
+            used = run_in_new_process(MEMORY, folder, str(work.folder), f"{who}_{what}")
             row.offer(who, used / MEGA)
         rows.append(row)
     return rows
 
 
-def limit() -> str:
+def name_limit() -> str:
     """Return the name of the memory limit."""
     return f"{MOST_MEMORY} documents"
 
@@ -194,8 +194,8 @@ def limit() -> str:
 async def main() -> None:
     """Build, compare, measure memory, print, and write the results."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--smoke", action="store_true", help="a small run that keeps nothing")
-    parser.add_argument("--messages", type=int, help="how many, instead of 10,000; keeps nothing")
+    parser.add_argument("--smoke", action="store_true", help="a small run that writes no results")
+    parser.add_argument("--messages", type=int, help="instead of 10,000; writes no results")
     options = parser.parse_args()
     messages = options.messages or (30 if options.smoke else 10_000)
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
@@ -204,15 +204,15 @@ async def main() -> None:
         size = work.document.stat().st_size
         rows = await race(work, 1 if options.smoke else 7)
         work.tree = None
-        memory = remembered(work, size)
+        memory = measure_memory(work, size)
     print("holdfast is", "compiled" if holdfast.compiled else "interpreted")
     print(f"{messages:,} messages, a document of {size / MEGA:.1f} MB\n")
-    print(table("a session as a file", rows, PEER, [OURS]), end="\n\n")
-    print(table("beyond what the process had before", memory, limit(), [OURS, PEER]))
+    print(format_table("a session as a file", rows, PEER, [OURS]), end="\n\n")
+    print(format_table("beyond what the process had before", memory, name_limit(), [OURS, PEER]))
     print(f"load of the machine: {os.getloadavg()[1]:.1f}", file=sys.stdout)
     if not options.smoke and not options.messages:
         figures = {"document_bytes": size, "load": os.getloadavg()}
-        print(f"kept in {keep('documents', [*rows, *memory], **figures)}")
+        print(f"written to {keep('documents', [*rows, *memory], **figures)}")
 
 
 if __name__ == "__main__":

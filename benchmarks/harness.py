@@ -1,4 +1,4 @@
-"""What benchmarks share: interleaved best-of rounds, a table with ratios, results as JSON."""
+"""Common parts of the benchmarks: interleaved rounds, tables with ratios, results as JSON."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Row:
         self.times[who] = min(value, self.times.get(who, value))
 
     def ratio(self, peer: str, ours: str) -> float | None:
-        """The peer's figure divided by ours."""
+        """Return the peer's figure divided by ours."""
         if peer in self.times and self.times.get(ours):
             return self.times[peer] / self.times[ours]
         return None
 
 
-def interpreted_twin() -> ModuleType:
+def import_interpreted() -> ModuleType:
     """Import the same source of holdfast interpreted, under another name in this process."""
     folder = Path(tempfile.mkdtemp(prefix="holdfast-twin-"))
     target = folder / "holdfast_interpreted"
@@ -58,25 +58,25 @@ def interpreted_twin() -> ModuleType:
     return importlib.import_module("holdfast_interpreted")
 
 
-def clock_cost() -> float:
+def measure_clock() -> float:
     """Return the seconds that reading the clock twice takes, to subtract from single calls."""
     return min(-time.perf_counter() + time.perf_counter() for _ in range(1000))
 
 
-def timed(call: Callable[..., object], *arguments: object) -> float:
+def time_call(call: Callable[..., object], *arguments: object) -> float:
     """Return the seconds that one call takes."""
     start = time.perf_counter()
     call(*arguments)
     return time.perf_counter() - start
 
 
-def shuffled(names: list[str], rng: random.Random) -> list[str]:
-    """Yield the contestants in random order per round, so that none always meets a cold cache."""
+def shuffle(names: list[str], rng: random.Random) -> list[str]:
+    """Return the contestants in random order, so that none always runs with a cold cache."""
     return rng.sample(names, len(names))
 
 
-def in_fresh_process(program: str, *arguments: str) -> float:
-    """Return the number that a program prints when run alone: for memory measurements."""
+def run_in_new_process(program: str, *arguments: str) -> float:
+    """Return the number that a program prints in a new process, for memory measurements."""
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True
     )
@@ -90,10 +90,10 @@ def progress(message: str) -> None:
         sys.stderr.flush()
 
 
-def table(title: str, rows: list[Row], peer: str, ours: list[str]) -> str:
+def format_table(title: str, rows: list[Row], peer: str, ours: list[str]) -> str:
     """Return all rows as text, with the peer's time over ours."""
     progress("")
-    heads = [title, "unit", peer, *ours, *[f"{peer} / {name}" for name in ours], "to reach", ""]
+    heads = [title, "unit", peer, *ours, *[f"{peer} / {name}" for name in ours], "target", ""]
     lines = [heads]
     for row in rows:
         ratios = [row.ratio(peer, name) for name in ours]

@@ -24,7 +24,7 @@ from statistics import median
 from typing import Any, Protocol
 
 import holdfast
-from benchmarks.harness import ROOT, Row, keep, progress, table
+from benchmarks.harness import ROOT, Row, format_table, keep, progress
 from benchmarks.peers.plain_table import Database, OnPostgres, OnSqlite, PlainTable
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -150,7 +150,7 @@ class Bench:
         for number in numbers:
             if number % PAGE == 0:
                 progress(f"{self.name}: {agent}, snapshot {number:,}")
-            session.set("plan", state(number))
+            session.set("plan", make_state(number))
             ids.append((await session.save()).snapshot_id)
         return ids
 
@@ -160,7 +160,7 @@ class Bench:
         ours, plain = self.sides(agent)
         ids = await self.save(agent, session, range(size))
         plain.add_sessions([session])
-        plain.add_snapshots(zip([session] * size, ids, map(state, range(size)), strict=True))
+        plain.add_snapshots(zip([session] * size, ids, map(make_state, range(size)), strict=True))
         some = ids[size // SPREAD // 2 : -1 : size // SPREAD]
         start = ids[max(0, min(size // 2, size - PAGE - 1))]
         calls: dict[str, list[Ask]] = {
@@ -178,7 +178,7 @@ class Bench:
         names = [f"ses_of_{size}_{number:06}" for number in range(size)]
         ids = [(await self.save(agent, name, [at]))[0] for at, name in enumerate(names)]
         plain.add_sessions(names)
-        plain.add_snapshots(zip(names, ids, map(state, range(size)), strict=True))
+        plain.add_snapshots(zip(names, ids, map(make_state, range(size)), strict=True))
         some = list(zip(names, ids, strict=True))[size // SPREAD // 2 :: max(1, size // SPREAD)]
         calls: dict[str, list[Ask]] = {
             f"a page of {PAGE}": [methodcaller("sessions", PAGE)],
@@ -197,7 +197,7 @@ class Bench:
         ]
 
 
-async def asked(questions: list[Question], rounds: int) -> list[Row]:
+async def ask_all(questions: list[Question], rounds: int) -> list[Row]:
     """Ask all questions, in random order per round."""
     rng = random.Random("history")
     calls = [
@@ -214,7 +214,7 @@ async def asked(questions: list[Question], rounds: int) -> list[Row]:
 
 
 @asynccontextmanager
-async def bench(name: str, folder: Path) -> AsyncIterator[Bench]:
+async def open_bench(name: str, folder: Path) -> AsyncIterator[Bench]:
     """Open an empty backend."""
     database: Database
     if name == "sqlite":
@@ -231,13 +231,13 @@ async def bench(name: str, folder: Path) -> AsyncIterator[Bench]:
                 yield Bench(name, state_store, database)
 
 
-def state(number: int) -> dict[str, Any]:
+def make_state(number: int) -> dict[str, Any]:
     """Return a small state that differs each time."""
     rng = random.Random(number)
     return {"step": number, "goal": " ".join(rng.choices(WORDS, k=8)), "open": [number, 7]}
 
 
-def growth(rows: list[Row], sizes: list[int], what: str) -> list[Row]:
+def compare_growth(rows: list[Row], sizes: list[int], what: str) -> list[Row]:
     """Return our time at the smallest size over that at the largest, and from the second on.
 
     The smallest has no keyframe yet, so its loads read less than later ones.
@@ -258,7 +258,7 @@ def growth(rows: list[Row], sizes: list[int], what: str) -> list[Row]:
 async def main() -> None:
     """Measure all backends."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--smoke", action="store_true", help="a small run that keeps nothing")
+    parser.add_argument("--smoke", action="store_true", help="a small run that writes no results")
     parser.add_argument("--only", default=",".join(BACKENDS))
     options = parser.parse_args()
     scale = Scale([100, 1000, 10_000, 100_000], [100, 1000, 10_000], 30)
@@ -268,7 +268,7 @@ async def main() -> None:
     flat: list[Row] = []
     for name in options.only.split(","):
         with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-            async with bench(name, Path(folder)) as place:
+            async with open_bench(name, Path(folder)) as place:
                 questions = [
                     each for size in scale.snapshots for each in await place.snapshots(size)
                 ]
@@ -277,16 +277,16 @@ async def main() -> None:
                 ]
                 # Servers gather statistics in time; they need them to use the index.
                 place.database.analyze()
-                found = await asked(questions, scale.rounds)
+                found = await ask_all(questions, scale.rounds)
         rows += found
-        flat += growth(found, scale.snapshots, "snapshots")
-        flat += growth(found, scale.sessions, "sessions")
-    print(table("reading a long history", rows, PEER, [OURS]), end="\n\n")
-    print(table("how holdfast grows", flat, "fewer", ["most"]))
+        flat += compare_growth(found, scale.snapshots, "snapshots")
+        flat += compare_growth(found, scale.sessions, "sessions")
+    print(format_table("reading a long history", rows, PEER, [OURS]), end="\n\n")
+    print(format_table("how holdfast grows", flat, "fewer", ["most"]))
     print(f"load of the machine: {os.getloadavg()[1]:.1f}")
     if not options.smoke and options.only == ",".join(BACKENDS):
         grown = [asdict(row) for row in flat]
-        print(f"kept in {keep('history', rows, growth=grown, load=os.getloadavg())}")
+        print(f"written to {keep('history', rows, growth=grown, load=os.getloadavg())}")
 
 
 if __name__ == "__main__":

@@ -22,10 +22,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.harness import ROOT, Row, keep, progress, shuffled, table
-from benchmarks.peers.graphs import SAVERS, Graph, opened
-from benchmarks.peers.langgraph_saver import database_size
-from benchmarks.peers.workload import conversation, folder_size
+from benchmarks.harness import ROOT, Row, format_table, keep, progress, shuffle
+from benchmarks.peers.graphs import SAVERS, Graph, open_graph
+from benchmarks.peers.langgraph_saver import measure_database
+from benchmarks.peers.workload import make_conversation, measure_folder
 
 sys.path.insert(0, str(ROOT / "tests"))
 
@@ -40,7 +40,7 @@ RESUME = "import sys; from benchmarks.langgraph import resume; resume(*sys.argv[
 
 
 @dataclass(slots=True)
-class Seen:
+class Results:
     """The best results of one saver."""
 
     total: float = float("inf")
@@ -51,7 +51,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """Where a run stores its data: a folder, or a PostgreSQL database."""
 
     folder: Path
@@ -59,20 +59,20 @@ class Place:
 
     def size(self) -> int:
         """Return the bytes stored."""
-        return database_size(self.url) if self.url else folder_size(self.folder)
+        return measure_database(self.url) if self.url else measure_folder(self.folder)
 
 
-def run(saver: str, place: Place, turns: int, seen: Seen) -> None:
+def run(saver: str, place: Location, turns: int, results: Results) -> None:
     """Run one conversation, and record the results."""
-    work = conversation(turns + 1)
-    with opened(saver, str(place.folder), place.url) as graph:
+    work = make_conversation(turns + 1)
+    with open_graph(saver, str(place.folder), place.url) as graph:
         start = time.perf_counter()
         for turn in work[:turns]:
             graph.turn(turn)
-        seen.total = min(seen.total, time.perf_counter() - start)
-    seen.size = place.size()
-    with opened(saver, str(place.folder), place.url) as graph:
-        seen.get_tuple = min(seen.get_tuple, fastest(graph, turns * 3))
+        results.total = min(results.total, time.perf_counter() - start)
+    results.size = place.size()
+    with open_graph(saver, str(place.folder), place.url) as graph:
+        results.get_tuple = min(results.get_tuple, time_get_tuple(graph, turns * 3))
     start = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", RESUME, saver, str(place.folder), place.url, str(turns)],
@@ -83,10 +83,10 @@ def run(saver: str, place: Place, turns: int, seen: Seen) -> None:
     )
     if done.returncode:
         raise SystemExit(done.stderr)
-    seen.resume = min(seen.resume, json.loads(done.stdout)["seconds"])
+    results.resume = min(results.resume, json.loads(done.stdout)["seconds"])
 
 
-def fastest(graph: Graph, expected: int) -> float:
+def time_get_tuple(graph: Graph, expected: int) -> float:
     """Return the seconds of the fastest get_tuple of several."""
     best = float("inf")
     for _ in range(REPEATS):
@@ -94,15 +94,15 @@ def fastest(graph: Graph, expected: int) -> float:
         found = graph.latest()
         best = min(best, time.perf_counter() - start)
         if len(found) != expected:
-            raise SystemExit(f"{len(found)} messages, not {expected}")
+            raise SystemExit(f"{len(found)} messages, expected {expected}")
     return best
 
 
 def resume(saver: str, folder: str, url: str, turns: str) -> None:
     """In a new process, continue the thread for one turn, and print the seconds it took."""
-    turn = conversation(int(turns) + 1)[-1]
+    turn = make_conversation(int(turns) + 1)[-1]
     start = time.perf_counter()
-    with opened(saver, folder, url) as graph:
+    with open_graph(saver, folder, url) as graph:
         graph.turn(turn)
         count = len(graph.latest())
     spent = time.perf_counter() - start
@@ -111,14 +111,14 @@ def resume(saver: str, folder: str, url: str, turns: str) -> None:
     print(json.dumps({"seconds": spent}))
 
 
-def rows_of(database: str, peer: str, seen: dict[str, Seen]) -> list[Row]:
+def build_rows(database: str, peer: str, results: dict[str, Results]) -> list[Row]:
     """Return the peer's figures over ours."""
-    theirs, ours = seen[peer], seen[f"{OURS}, {database}"]
+    theirs, ours = results[peer], results[f"{OURS}, {database}"]
     found = []
     for question, unit, scale, target, value in (
         ("total", "s", 1.0, FASTER, "total"),
         ("bytes", "MB", 1 / MEGA, SMALLER, "size"),
-        ("get_tuple, opened anew", "ms", MILLI, NO_SLOWER, "get_tuple"),
+        ("get_tuple after reopening", "ms", MILLI, NO_SLOWER, "get_tuple"),
         ("a turn in a new process", "ms", MILLI, None, "resume"),
     ):
         wanted = target if peer == "SqliteSaver" else None
@@ -144,27 +144,27 @@ def main() -> None:
         for name, each in SAVERS.items()
         if options.only in (None, each.database) and each.is_there()
     ]
-    seen = {name: Seen() for name in names}
+    results = {name: Results() for name in names}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-")))
-        databases = postgres(stack, folder, names)
+        databases = make_database_factory(stack, folder, names)
         for number in range(rounds):
-            for name in shuffled(names, rng):
+            for name in shuffle(names, rng):
                 progress(f"round {number + 1} of {rounds}: {name}")
                 place = folder / f"{number}-{names.index(name)}"
                 place.mkdir()
                 url = databases() if SAVERS[name].database == "postgresql" else ""
-                run(name, Place(place, url), turns, seen[name])
+                run(name, Location(place, url), turns, results[name])
     rows: list[Row] = []
     for name in names:
         if not name.startswith(OURS):
-            rows += rows_of(SAVERS[name].database, name, seen)
-    print(table(f"{turns} turns of a graph", rows, "peer", [OURS]))
+            rows += build_rows(SAVERS[name].database, name, results)
+    print(format_table(f"{turns} turns of a graph", rows, "peer", [OURS]))
     if not options.smoke:
         keep("langgraph", rows, turns=turns)
 
 
-def postgres(stack: ExitStack, folder: Path, names: list[str]) -> Callable[[], str]:
+def make_database_factory(stack: ExitStack, folder: Path, names: list[str]) -> Callable[[], str]:
     """Yield a function that creates a database, and run a server if needed."""
     if not any(SAVERS[name].database == "postgresql" for name in names):
         return str

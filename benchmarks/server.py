@@ -26,7 +26,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import holdfast
-from benchmarks.harness import Row, keep, progress, shuffled, table
+from benchmarks.harness import Row, format_table, keep, progress, shuffle
 from holdfast.server import create_app
 from holdfast.server.run import open_socket
 
@@ -56,7 +56,7 @@ async def record(path: Path) -> bytes:
     return json.dumps(document.to_dict()).encode()
 
 
-def run_server(path: Path, document: bytes, told: Connection) -> None:
+def run_server(path: Path, document: bytes, parent: Connection) -> None:
     """Run the server in its own process, with extra routes for the limit."""
     app = create_app(holdfast.open_state_store(f"sqlite:///{path}"), owns_store=True)
 
@@ -71,7 +71,7 @@ def run_server(path: Path, document: bytes, told: Connection) -> None:
         return Response(b'{"dry_run":false}', media_type="application/json")
 
     with open_socket("127.0.0.1", 0) as listener:
-        told.send(listener.getsockname()[1])
+        parent.send(listener.getsockname()[1])
         config = uvicorn.Config(app, log_config=None, access_log=False)
         uvicorn.Server(config).run(sockets=[listener])
 
@@ -89,7 +89,7 @@ class Load:
         return sorted(self.seconds)[min(len(self.seconds) - 1, int(len(self.seconds) * part))]
 
 
-async def connection(port: int, request: bytes, until: float, load: Load) -> None:
+async def repeat_request(port: int, request: bytes, until: float, load: Load) -> None:
     """Repeat a request over one connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
@@ -118,17 +118,17 @@ async def read_body(reader: asyncio.StreamReader, head: bytes) -> bytes:
     return body
 
 
-async def under_load(port: int, request: bytes, seconds: float) -> Load:
+async def run_load(port: int, request: bytes, seconds: float) -> Load:
     """Run eight connections for some time."""
     load = Load()
     start = time.perf_counter()
-    tasks = [connection(port, request, start + seconds, load) for _ in range(CONNECTIONS)]
+    tasks = [repeat_request(port, request, start + seconds, load) for _ in range(CONNECTIONS)]
     await asyncio.gather(*tasks)
     load.took = time.perf_counter() - start
     return load
 
 
-def requests(document: bytes) -> dict[tuple[str, str], bytes]:
+def build_requests(document: bytes) -> dict[tuple[str, str], bytes]:
     """Return the requests, and which server they go to."""
     head = "Host: 127.0.0.1\r\n"
     sent = f"{head}Content-Type: application/json\r\nContent-Length: {len(document)}\r\n\r\n"
@@ -140,13 +140,13 @@ def requests(document: bytes) -> dict[tuple[str, str], bytes]:
     }
 
 
-def resident(pid: int) -> float:
+def read_resident_memory(pid: int) -> float:
     """Return the resident memory of a process in MB."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * 4096 / 1e6
 
 
-async def imports_there(path: Path) -> int:
+async def count_restores(path: Path) -> int:
     """Verify the session, and return how many restores its log has."""
     async with holdfast.open_state_store(f"sqlite:///{path}") as store:
         session = await holdfast.Session.open(store, agent_id=AGENT, session_id=RESTORED)
@@ -177,10 +177,12 @@ def main() -> None:
             server.terminate()
             server.join()
         acknowledged = measured["restored"]
-        kept = asyncio.run(imports_there(path))
+        kept = asyncio.run(count_restores(path))
     if kept < acknowledged or measured["failed"]:
         raise SystemExit(f"{measured['failed']} failed, {acknowledged - kept} lost")
-    print(table(f"{CONNECTIONS} connections, {seconds:g} s", measured["rows"], LIMIT, [OURS]))
+    print(
+        format_table(f"{CONNECTIONS} connections, {seconds:g} s", measured["rows"], LIMIT, [OURS])
+    )
     for line in measured["lines"]:
         print(line)
     print(f"{acknowledged:,} restores acknowledged, {kept:,} in the log, none failed")
@@ -193,7 +195,7 @@ def measure(
     port: int, pid: int, document: bytes, seconds: float, rounds: int, rng: random.Random
 ) -> dict[str, Any]:
     """Run all requests in turn, and sample the server's memory."""
-    asked = requests(document)
+    asked = build_requests(document)
     rows = {
         (what, name): Row(f"{what}, {name}", "ms")
         for what in (READS, WRITES)
@@ -204,11 +206,11 @@ def measure(
     failed = restored = 0
     names = [f"{what}|{who}" for what, who in asked]
     for number in range(rounds + 1):
-        for name in shuffled(names, rng):
+        for name in shuffle(names, rng):
             what, who = name.split("|")
             progress(f"round {number} of {rounds}: {what}, {who}")
             # The first round warms up.
-            load = asyncio.run(under_load(port, asked[what, who], seconds if number else 0.3))
+            load = asyncio.run(run_load(port, asked[what, who], seconds if number else 0.3))
             failed += len(load.failed)
             if (what, who) == (WRITES, OURS):
                 restored += len(load.seconds) - len(load.failed)
@@ -219,7 +221,7 @@ def measure(
             rows[what, "p99"].offer(who, load.percentile(0.99) * MILLI)
             rate = len(load.seconds) / load.took
             lines[what, who] = f"{what}, {who}: {rate:,.0f} requests a second"
-        memory.append(resident(pid))
+        memory.append(read_resident_memory(pid))
     grown = ", ".join(f"{each:.0f}" for each in memory)
     return {
         "rows": list(rows.values()),

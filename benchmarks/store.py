@@ -25,15 +25,15 @@ import holdfast
 from benchmarks.harness import (
     ROOT,
     Row,
-    clock_cost,
     figure,
-    in_fresh_process,
-    interpreted_twin,
+    format_table,
+    import_interpreted,
     keep,
+    measure_clock,
     progress,
-    shuffled,
-    table,
-    timed,
+    run_in_new_process,
+    shuffle,
+    time_call,
 )
 
 PEER, OURS, TWIN = "swarmstate", "holdfast", "interpreted"
@@ -60,7 +60,7 @@ TARGETS_256 = {
 }
 
 
-def value(turn: int) -> dict[str, Any]:
+def make_value(turn: int) -> dict[str, Any]:
     """Return the value of an entry, which differs per turn."""
     step = 1000 + turn if turn else 3
     return {"step": step, "name": "onboarding", "done": False, "items": [1, 2, 3]}
@@ -81,14 +81,14 @@ class Arena:
         return self.rng.sample(self.pairs, min(count, self.size))
 
 
-def arena(size: int, namespaces: int, makers: dict[str, Callable[[], Any]]) -> Arena:
+def fill_stores(size: int, namespaces: int, makers: dict[str, Callable[[], Any]]) -> Arena:
     """Fill a store of each contestant."""
     pairs = [(f"namespace-{at % namespaces}", f"key-{at}") for at in range(size)]
     stores = {}
     for name, make in makers.items():
         progress(f"filling {name} with {size:,} entries in {namespaces} namespaces")
         store = stores[name] = make()
-        first = value(0)
+        first = make_value(0)
         for namespace, key in pairs:
             store.set(namespace, key, first)
     gc.collect()
@@ -107,7 +107,7 @@ def get_all(store: Any, pairs: list[tuple[str, str]]) -> None:
         store.get(namespace, key)
 
 
-def thousand_snapshots(store: Any) -> None:
+def take_snapshots(store: Any) -> None:
     """Take and drop 1,000 snapshots."""
     for _ in range(1000):
         store.snapshot()
@@ -126,30 +126,30 @@ def measure(
             rows[question] = Row(f"{question}, {suffix}", unit, target=target or None)
         return rows[question]
 
-    read_clock = clock_cost()
+    read_clock = measure_clock()
     step = 0
     # Reads and writes first, while no snapshot makes a write copy anything.
     for turn in range(rounds):
         progress(f"{suffix}: reads and writes, round {turn + 1} of {rounds}")
         sample = place.sample(5000)
-        for name in shuffled(list(place.stores), place.rng):
-            store, new = place.stores[name], value(step + 1)
+        for name in shuffle(list(place.stores), place.rng):
+            store, new = place.stores[name], make_value(step + 1)
 
-            row("set").offer(name, timed(set_all, store, sample, new) / len(sample) * MICRO)
-            row("get").offer(name, timed(get_all, store, sample) / len(sample) * MICRO)
-            items = [(namespace, key, value(step + 2)) for namespace, key in sample]
-            spent = timed(store.set_many, items)
+            row("set").offer(name, time_call(set_all, store, sample, new) / len(sample) * MICRO)
+            row("get").offer(name, time_call(get_all, store, sample) / len(sample) * MICRO)
+            items = [(namespace, key, make_value(step + 2)) for namespace, key in sample]
+            spent = time_call(store.set_many, items)
             row("set_many, an item").offer(name, spent / len(sample) * MICRO)
-            spent = timed(store.get_many, sample)
+            spent = time_call(store.get_many, sample)
             row("get_many, an item").offer(name, spent / len(sample) * MICRO)
         step += 2
     for turn in range(rounds):
         progress(f"{suffix}: snapshots, round {turn + 1} of {rounds}")
         step += 1
         sample = place.sample(200)
-        for name in shuffled(list(place.stores), place.rng):
-            store, new = place.stores[name], value(step)
-            row("snapshot").offer(name, timed(thousand_snapshots, store) / 1000 * MICRO)
+        for name in shuffle(list(place.stores), place.rng):
+            store, new = place.stores[name], make_value(step)
+            row("snapshot").offer(name, time_call(take_snapshots, store) / 1000 * MICRO)
             spent = 0.0
             for namespace, key in sample:
                 held = store.snapshot()
@@ -160,8 +160,8 @@ def measure(
             row("first set after a snapshot").offer(name, spent / len(sample) * MICRO)
             base = store.snapshot()
             for namespace, key in sample[:100]:
-                store.set(namespace, key, value(step + 10_000))
-            row("restore, 100 dirty keys").offer(name, timed(store.restore, base) * MICRO)
+                store.set(namespace, key, make_value(step + 10_000))
+            row("restore, 100 dirty keys").offer(name, time_call(store.restore, base) * MICRO)
     for changed in (1, 100, 10_000):
         if changed >= place.size:
             continue
@@ -169,14 +169,14 @@ def measure(
             progress(f"{suffix}: diff of {changed:,}, round {turn + 1}")
             step += 1
             sample = place.sample(changed)
-            for name in shuffled(list(place.stores), place.rng):
+            for name in shuffle(list(place.stores), place.rng):
                 store = place.stores[name]
                 base = store.snapshot()
                 for namespace, key in sample:
-                    store.set(namespace, key, value(step))
+                    store.set(namespace, key, make_value(step))
                 later = store.snapshot()
                 assert len(later.diff(base)["changed"]) == changed
-                spent = timed(later.diff, base)
+                spent = time_call(later.diff, base)
                 row(f"diff, {changed} changed").offer(name, spent * MICRO)
     return list(rows.values())
 
@@ -218,7 +218,7 @@ else:
 """
 
 
-def memory(size: int, twin_folder: str) -> list[Row]:
+def measure_memory(size: int, twin_folder: str) -> list[Row]:
     """Return the bytes per entry, and per write after a snapshot that is kept."""
     rows = []
     for what, question in (
@@ -228,24 +228,24 @@ def memory(size: int, twin_folder: str) -> list[Row]:
         row = Row(question, "bytes", target=1)
         for name in (PEER, OURS, TWIN):
             progress(f"{question}: {name}")
-            row.offer(name, in_fresh_process(MEMORY, name, str(size), what, twin_folder))
+            row.offer(name, run_in_new_process(MEMORY, name, str(size), what, twin_folder))
         rows.append(row)
     return rows
 
 
-def growth(
+def measure_growth(
     sizes: list[int], makers: dict[str, Callable[[], Any]]
 ) -> dict[str, dict[str, list[float]]]:
     """Measure a snapshot, and the diff of one changed key, over the size."""
     curves: dict[str, dict[str, list[float]]] = {"snapshot": {}, "diff": {}}
     for size in sizes:
-        place = arena(size, 1, makers)
+        place = fill_stores(size, 1, makers)
         rows = {row.question.split(",")[0]: row for row in measure(place, 5, TARGETS, None)[:8]}
         for operation, lines in curves.items():
             for name in makers:
                 lines.setdefault(name, []).append(rows[operation].times[name])
-        data = {pair: value(0) for pair in place.pairs}
-        spent = min(timed(copy.deepcopy, data) for _ in range(3))
+        data = {pair: make_value(0) for pair in place.pairs}
+        spent = min(time_call(copy.deepcopy, data) for _ in range(3))
         curves["snapshot"].setdefault("copy.deepcopy", []).append(spent * MICRO)
     return curves
 
@@ -275,10 +275,10 @@ def draw(sizes: list[int], curves: dict[str, dict[str, list[float]]], path: Path
 def main() -> None:
     """Measure, print, write the results, and plot."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--smoke", action="store_true", help="a small run that keeps nothing")
+    parser.add_argument("--smoke", action="store_true", help="a small run that writes no results")
     parser.add_argument("--plot", type=Path, default=ROOT / "docs/images/store-cost.svg")
     options = parser.parse_args()
-    twin = interpreted_twin()
+    twin = import_interpreted()
     twin_folder = str(Path(str(twin.__file__)).parent.parent)
     makers: dict[str, Callable[[], Any]] = {
         PEER: swarmstate.Store,
@@ -291,17 +291,17 @@ def main() -> None:
     for column, size in enumerate(sizes):
         rounds = 2 if options.smoke else (100, 40, 20)[column]
         for namespaces, targets in ((1, TARGETS), (256, TARGETS_256)):
-            rows += measure(arena(size, namespaces, makers), rounds, targets, column)
-    rows += memory(2000 if options.smoke else 100_000, twin_folder)
-    print(table("operation, entries in namespaces", rows, PEER, [OURS, TWIN]))
+            rows += measure(fill_stores(size, namespaces, makers), rounds, targets, column)
+    rows += measure_memory(2000 if options.smoke else 100_000, twin_folder)
+    print(format_table("operation, entries in namespaces", rows, PEER, [OURS, TWIN]))
     steps = [100, 300] if options.smoke else [10**power for power in (2, 3, 4, 5, 6)]
     without_twin = {name: make for name, make in makers.items() if name != TWIN}
-    curves = growth(steps, without_twin)
+    curves = measure_growth(steps, without_twin)
     progress("")
     for name, points in curves["snapshot"].items():
         print(f"snapshot with {name}, µs at {steps}: {', '.join(map(figure, points))}")
     if not options.smoke:
-        print(f"kept in {keep('store', rows, sizes=steps, curves=curves)}")
+        print(f"written to {keep('store', rows, sizes=steps, curves=curves)}")
         draw(steps, curves, options.plot)
 
 

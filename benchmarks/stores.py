@@ -29,7 +29,7 @@ from dapr.aio.clients import DaprClient
 from obstore.store import S3Store
 
 import holdfast
-from benchmarks.harness import ROOT, Row, keep, progress, shuffled, table
+from benchmarks.harness import ROOT, Row, format_table, keep, progress, shuffle
 
 sys.path.insert(0, str(ROOT / "tests"))
 
@@ -248,7 +248,7 @@ class BareDapr:
 
 
 @asynccontextmanager
-async def pair(name: str, folder: Path) -> AsyncIterator[tuple[Bare, holdfast.StateStore]]:
+async def open_pair(name: str, folder: Path) -> AsyncIterator[tuple[Bare, holdfast.StateStore]]:
     """Yield the bare client and our store on the same server."""
     bare: Bare
     async with AsyncExitStack() as stack:
@@ -315,7 +315,7 @@ class Ours:
         return [key async for key in self.store.list(prefix, limit=PAGE)]
 
 
-async def measured(calls: list[Awaitable[object]]) -> float:
+async def time_calls(calls: list[Awaitable[object]]) -> float:
     """Return the seconds that a contestant takes."""
     start = time.perf_counter()
     for call in calls:
@@ -323,7 +323,7 @@ async def measured(calls: list[Awaitable[object]]) -> float:
     return (time.perf_counter() - start) / len(calls)
 
 
-def work(
+def list_operations(
     turn: int, count: int, value: bytes
 ) -> dict[str, Callable[[Bare], list[Awaitable[object]]]]:
     """Return the operations of a round."""
@@ -343,18 +343,18 @@ async def compare(name: str, folder: Path, *, smoke: bool) -> list[Row]:
     value = " ".join(rng.choices(WORDS, k=400))[:2048].encode()
     count, rounds, filled = (3, 1, 20) if smoke else (100, 5, 1000)
     rows: dict[str, Row] = {}
-    async with pair(name, folder) as (bare, store):
+    async with open_pair(name, folder) as (bare, store):
         sides: dict[str, Bare] = {PEER: bare, OURS: Ours(store)}
         for side in sides.values():
             for start in range(0, filled, BATCH):
                 batch = [(f"fill/{number:06}", b"x") for number in range(start, start + BATCH)]
                 await side.put_many(batch)
         for turn in range(rounds):
-            for what, calls in work(turn, count, value).items():
+            for what, calls in list_operations(turn, count, value).items():
                 progress(f"{name}: {what}, round {turn + 1} of {rounds}")
                 row = rows.setdefault(what, Row(f"{name}: {what}", "ms"))
-                for who in shuffled(list(sides), rng):
-                    row.offer(who, await measured(calls(sides[who])) * MILLI)
+                for who in shuffle(list(sides), rng):
+                    row.offer(who, await time_calls(calls(sides[who])) * MILLI)
     return list(rows.values())
 
 
@@ -368,7 +368,7 @@ async def main() -> None:
     for name in options.only.split(","):
         with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
             rows += await compare(name, Path(folder), smoke=options.smoke)
-    print(table("state stores, values of 2 KB", rows, PEER, [OURS]))
+    print(format_table("state stores, values of 2 KB", rows, PEER, [OURS]))
     if not options.smoke and options.only == ",".join(BACKENDS):
         keep("stores", rows)
 

@@ -1,4 +1,4 @@
-"""What every test may use; servers are started once a run, and only if a test asks for one."""
+"""Fixtures for all tests. A server is started once per run, when a test first needs it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, settings
 from holdfast.snapshots import incarnation
 from holdfast.state.trie import HASHING
 from servers.process import needs
-from support.backends import BACKENDS, opener
+from support.backends import BACKENDS, make_opener
 
-# Times on a shared machine say nothing, so Hypothesis has no deadlines here.
+# Times on a shared machine vary, so Hypothesis has no deadlines.
 settings.register_profile(
     "quick", deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -23,7 +23,7 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HOLDFAST_HYPOTHESIS", "quick"))
 
 
-# Files that take longest go first, so that no worker has one left when the others are done.
+# The slowest files run first, so that no worker is left with one when the others are done.
 LONGEST = (
     "test_benchmarks.py",
     "test_schemathesis.py",
@@ -36,30 +36,30 @@ LONGEST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order the files by how long they take, as far as that is known; each file stays whole."""
+    """Run the slowest files first; the order within a file stays."""
 
-    def place(item: pytest.Item) -> int:
+    def rank(item: pytest.Item) -> int:
         path = item.path.as_posix()
         return next((n for n, part in enumerate(LONGEST) if part in path), len(LONGEST))
 
-    items.sort(key=place)
+    items.sort(key=rank)
 
 
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector what is there for good: all modules, and thousands of tests."""
+    """Exclude modules and collected tests, which are never freed, from garbage collection."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture
 def one_incarnation(monkeypatch):
-    """Every session is created under the same incarnation id, so that its keys are known."""
+    """Create every session under the same incarnation id, so that its keys are known."""
     monkeypatch.setattr(incarnation, "new_incarnation_id", lambda: "00000000")
 
 
 @pytest.fixture(params=[-1, 0, 0b111111, 0b1000001], ids=["spread", "one hash", "64", "deep"])
 def hash_mask(request: pytest.FixtureRequest):
-    """Runs a test with the real hash, and with hashes that have only the given bits."""
+    """Run a test with the real hash, and with hashes that have only the given bits."""
     HASHING.mask = request.param
     yield request.param
     HASHING.mask = -1
@@ -67,8 +67,8 @@ def hash_mask(request: pytest.FixtureRequest):
 
 @pytest.fixture(params=BACKENDS)
 def new_state_store(request: pytest.FixtureRequest):
-    """Runs a test on every backend: a function that opens stores on one empty place."""
-    return opener(request.param, request)
+    """Run a test on every backend, with a function that opens stores with the same content."""
+    return make_opener(request.param, request)
 
 
 @pytest.fixture(scope="session")

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from support.wheels import copied_sources, ran, wheel_command
+from support.wheels import copy_sources, run_program, wheel_command
 
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
-    return copied_sources(tmp_path / "sources")
+    return copy_sources(tmp_path / "sources")
 
 
 def build(sources: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return ran(wheel_command(sources, sources), sources, **environment)
+    return run_program(wheel_command(sources, sources), sources, **environment)
 
 
 def test_a_build_without_a_compiler_is_interpreted(sources, tmp_path):
@@ -34,7 +34,9 @@ def test_a_build_without_a_compiler_is_interpreted(sources, tmp_path):
         "import holdfast; store = holdfast.Store(); store.set('n', 'k', (1,));"
         "print(holdfast.compiled, store.get('n', 'k'), holdfast.__file__)"
     )
-    used = ran([sys.executable, "-c", program], tmp_path, PYTHONPATH=str(tmp_path / "installed"))
+    used = run_program(
+        [sys.executable, "-c", program], tmp_path, PYTHONPATH=str(tmp_path / "installed")
+    )
     assert used.stdout.startswith(f"False (1,) {tmp_path}"), used.stderr
 
 

@@ -20,14 +20,14 @@ import pytest
 
 from support.wheels import (
     ROOT,
-    built_sdist,
-    copied_sources,
-    done,
+    build_sdist,
+    check_program,
+    copy_sources,
     install,
-    lend,
-    made_environment,
-    needed,
-    quick_start,
+    link_distribution,
+    list_requirements,
+    make_environment,
+    read_quick_start,
     wheel_command,
 )
 
@@ -58,14 +58,14 @@ PYTHONS = ("3.11", "3.12", "3.13")
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("sdist")
-    return built_sdist(copied_sources(folder / "sources"), folder)
+    return build_sdist(copy_sources(folder / "sources"), folder)
 
 
 @pytest.fixture(scope="module")
 def wheel(sdist, tmp_path_factory) -> Path:
     """The interpreted package, built of the source distribution."""
     folder = tmp_path_factory.mktemp("wheel")
-    said = done(wheel_command(sdist, folder), folder, HOLDFAST_COMPILE="0")
+    said = check_program(wheel_command(sdist, folder), folder, HOLDFAST_COMPILE="0")
     assert "HOLDFAST_COMPILE=0: building the interpreted package" in said
     (found,) = folder.glob("*.whl")
     return found
@@ -83,10 +83,10 @@ def unpacked(wheel, tmp_path_factory) -> metadata.Distribution:
 def empty(wheel, unpacked, tmp_path_factory) -> Path:
     """The interpreter of an environment with the wheel and no extra."""
     folder = tmp_path_factory.mktemp("empty") / "venv"
-    python = made_environment(folder)
+    python = make_environment(folder)
     (site,) = folder.glob("lib/python*/site-packages")
-    for distribution in needed(unpacked, set()):
-        lend(distribution, site)
+    for distribution in list_requirements(unpacked, set()):
+        link_distribution(distribution, site)
     install(python, "--no-index", wheel)
     return python
 
@@ -138,7 +138,9 @@ def test_the_wheel_says_what_it_is(unpacked):
 def test_every_extra_is_tried_here_and_part_of_all(unpacked):
     names = set(unpacked.metadata.get_all("Provides-Extra"))
     assert names == {*USES, "all"}
-    alone = {each.metadata["Name"] for extra in USES for each in needed(unpacked, {extra})}
+    alone = {
+        each.metadata["Name"] for extra in USES for each in list_requirements(unpacked, {extra})
+    }
     both = {each.metadata["Name"] for each in needed_by_all(unpacked)}
     assert both == alone
 
@@ -146,18 +148,18 @@ def test_every_extra_is_tried_here_and_part_of_all(unpacked):
 def needed_by_all(unpacked: metadata.Distribution) -> list[metadata.Distribution]:
     lines = [line for line in unpacked.requires or () if line.startswith("holdfast[")]
     extras = {extra for line in lines for extra in line[9 : line.index("]")].split(",")}
-    return needed(unpacked, extras)
+    return list_requirements(unpacked, extras)
 
 
 # ---------------------------------------------------------------------------------------- installed
 
 
 def test_the_quick_start_runs_where_nothing_else_is_installed(empty, tmp_path):
-    program = f"{quick_start()}\nprint(holdfast.__file__, holdfast.compiled)"
-    said = done([empty, "-I", "-c", program], tmp_path)
+    program = f"{read_quick_start()}\nprint(holdfast.__file__, holdfast.compiled)"
+    said = check_program([empty, "-I", "-c", program], tmp_path)
     assert f"{empty.parent.parent}" in said
     assert said.endswith(" False\n")
-    listed = done([sys.executable, "-m", "pip", "--python", empty, "list"], tmp_path)
+    listed = check_program([sys.executable, "-m", "pip", "--python", empty, "list"], tmp_path)
     assert {line.split()[0] for line in listed.splitlines()[2:] if line} == {"holdfast", "msgspec"}
 
 
@@ -169,17 +171,17 @@ for extra, use in {USES!r}.items():
     except (Exception, SystemExit) as error:
         print(extra, "=", error)
 """
-    said = done([empty, "-I", "-c", program], tmp_path)
+    said = check_program([empty, "-I", "-c", program], tmp_path)
     told = dict(line.split(" = ", 1) for line in said.splitlines())
     assert [extra for extra in USES if f"pip install 'holdfast[{extra}]'" not in told[extra]] == []
 
 
 @pytest.mark.parametrize("extra", USES)
 def test_an_extra_brings_all_that_its_part_imports(extra, unpacked, tmp_path):
-    for distribution in needed(unpacked, {extra}):
-        lend(distribution, tmp_path / "site")
+    for distribution in list_requirements(unpacked, {extra}):
+        link_distribution(distribution, tmp_path / "site")
     paths = f"{unpacked.locate_file('')}{os.pathsep}{tmp_path / 'site'}"
-    done([sys.executable, "-S", "-P", "-c", USES[extra]], tmp_path, PYTHONPATH=paths)
+    check_program([sys.executable, "-S", "-P", "-c", USES[extra]], tmp_path, PYTHONPATH=paths)
 
 
 # ----------------------------------------------------------------------- with all that pip fetches
@@ -198,39 +200,39 @@ def interpreter(version: str) -> str:
 @needs_time
 @pytest.mark.parametrize("extra", USES)
 def test_an_extra_can_be_installed_from_nothing(extra, wheel, tmp_path):
-    python = made_environment(tmp_path / "venv")
+    python = make_environment(tmp_path / "venv")
     install(python, f"{wheel}[{extra}]")
-    done([python, "-I", "-c", USES[extra]], tmp_path)
-    done([sys.executable, "-m", "pip", "--python", python, "check"], tmp_path)
+    check_program([python, "-I", "-c", USES[extra]], tmp_path)
+    check_program([sys.executable, "-m", "pip", "--python", python, "check"], tmp_path)
 
 
 @needs_time
 @pytest.mark.parametrize("version", PYTHONS)
 def test_all_extras_can_be_installed_together(version, wheel, tmp_path):
-    python = made_environment(tmp_path / "venv", interpreter(version))
+    python = make_environment(tmp_path / "venv", interpreter(version))
     install(python, f"{wheel}[all]")
     for use in USES.values():
-        done([python, "-I", "-c", use], tmp_path)
-    done([python, "-I", "-c", quick_start()], tmp_path)
-    done([sys.executable, "-m", "pip", "--python", python, "check"], tmp_path)
+        check_program([python, "-I", "-c", use], tmp_path)
+    check_program([python, "-I", "-c", read_quick_start()], tmp_path)
+    check_program([sys.executable, "-m", "pip", "--python", python, "check"], tmp_path)
 
 
 @needs_time
 @pytest.mark.parametrize("version", PYTHONS)
 def test_the_source_distribution_installs_compiled_and_interpreted(version, sdist, tmp_path):
     for wish, compiled in (("1", "True"), ("0", "False")):
-        python = made_environment(tmp_path / wish, interpreter(version))
+        python = make_environment(tmp_path / wish, interpreter(version))
         pip = [sys.executable, "-m", "pip", "--python", python, "install", "--no-cache-dir"]
-        done([*pip, sdist], tmp_path, HOLDFAST_COMPILE=wish)
-        program = f"{quick_start()}\nprint(holdfast.compiled)"
+        check_program([*pip, sdist], tmp_path, HOLDFAST_COMPILE=wish)
+        program = f"{read_quick_start()}\nprint(holdfast.compiled)"
         (tmp_path / f"run{wish}").mkdir()
-        said = done([python, "-I", "-c", program], tmp_path / f"run{wish}")
+        said = check_program([python, "-I", "-c", program], tmp_path / f"run{wish}")
         assert said.endswith(f" {compiled}\n") or said.splitlines()[-1] == compiled
 
 
 @needs_time
 def test_the_compiled_wheel_is_of_this_platform_and_holds_no_c(sdist, tmp_path):
-    done(wheel_command(sdist, tmp_path), tmp_path, HOLDFAST_COMPILE="1")
+    check_program(wheel_command(sdist, tmp_path), tmp_path, HOLDFAST_COMPILE="1")
     (wheel,) = tmp_path.glob("*.whl")
     tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
     assert wheel.name.split("-")[2] == tag

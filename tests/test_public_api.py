@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 import os
-import subprocess
 import sys
 
 import pytest
 
 import holdfast
+from support.subprocesses import read_python
 
 PUBLIC = [
     "BlockingSession",
@@ -103,13 +103,7 @@ def test_the_expected_build_is_tested():
 
 def test_import_loads_no_optional_package():
     program = "import sys; old = set(sys.modules); import holdfast; print(*set(sys.modules) - old)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", program],
-        env={"PYTHONPATH": ":".join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split()
+    loaded = read_python(program).split()
     packages = {name.partition(".")[0] for name in loaded if "__mypyc" not in name}
     outside = {name for name in packages - sys.stdlib_module_names if name[0] != "_"}
     assert outside <= {"holdfast", "msgspec", "typing_extensions"}

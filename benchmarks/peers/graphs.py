@@ -128,7 +128,7 @@ SAVERS = {
 
 
 @contextmanager
-def opened(saver: str, folder: str, url: str) -> Iterator[Graph]:
+def open_graph(saver: str, folder: str, url: str) -> Iterator[Graph]:
     """Open a graph on a saver by name."""
     with SAVERS[saver].make(folder, url) as found:
         yield Graph(found)

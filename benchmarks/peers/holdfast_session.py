@@ -66,7 +66,7 @@ class HoldfastSession(Contestant):
         await self.state_store.close()
 
 
-async def entries_size(url: str) -> int:
+async def measure_entries(url: str) -> int:
     """Return the bytes of all keys and values."""
     async with holdfast.open_state_store(url) as state_store:
         keys = [key async for key in state_store.list("")]

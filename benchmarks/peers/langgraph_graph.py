@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypedDict
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
 
-from benchmarks.peers.langgraph_saver import THREAD, at, database
+from benchmarks.peers.langgraph_saver import THREAD, make_config, open_database
 from benchmarks.peers.workload import Contestant, Message, Turn
 
 Added = list[Message]
@@ -26,14 +26,14 @@ class Grown(TypedDict):
     plan: dict[str, Any]
 
 
-def joined(messages: Added, writes: Sequence[Added]) -> Added:
+def fold_messages(messages: Added, writes: Sequence[Added]) -> Added:
     """Fold messages for DeltaChannel."""
     return [*messages, *(message for write in writes for message in write)]
 
 
-def with_delta_channel() -> Any:
+def make_delta_state() -> Any:
     """Return the state with DeltaChannel. Raises ImportError if LangGraph is too old."""
-    channel = import_module("langgraph.channels.delta").DeltaChannel(joined)
+    channel = import_module("langgraph.channels.delta").DeltaChannel(fold_messages)
 
     class Delta(TypedDict):
         messages: Annotated[Added, channel]
@@ -50,7 +50,7 @@ class WholeGraph(Contestant):
         self.state = state
 
     async def open(self) -> None:
-        self.connection = database(self.folder)
+        self.connection = open_database(self.folder)
         builder: Any = StateGraph(self.state)
         builder.add_node("answer", self.answer)
         builder.add_edge(START, "answer")
@@ -70,7 +70,7 @@ class WholeGraph(Contestant):
         return str(self.graph.get_state(THREAD).config["configurable"]["checkpoint_id"])
 
     async def load(self, snapshot_id: str | None) -> Sequence[Any]:
-        messages: list[Message] = self.graph.get_state(at(snapshot_id)).values["messages"]
+        messages: list[Message] = self.graph.get_state(make_config(snapshot_id)).values["messages"]
         return messages
 
     async def ids(self) -> Sequence[str]:

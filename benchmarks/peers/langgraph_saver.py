@@ -19,7 +19,7 @@ from benchmarks.peers.workload import Contestant, Message, Turn
 THREAD: RunnableConfig = {"configurable": {"thread_id": "ses_1", "checkpoint_ns": ""}}
 
 
-def at(snapshot_id: str | None) -> RunnableConfig:
+def make_config(snapshot_id: str | None) -> RunnableConfig:
     """Return the config of a checkpoint, or of the latest."""
     if snapshot_id is None:
         return THREAD
@@ -53,7 +53,7 @@ class SaverPut(Contestant):
         return str(self.config["configurable"]["checkpoint_id"])
 
     async def load(self, snapshot_id: str | None) -> Sequence[Any]:
-        found = self.saver.get_tuple(at(snapshot_id))
+        found = self.saver.get_tuple(make_config(snapshot_id))
         if found is None:
             raise LookupError(snapshot_id)
         messages: list[Message] = found.checkpoint["channel_values"]["messages"]
@@ -63,7 +63,7 @@ class SaverPut(Contestant):
         return [str(found.checkpoint["id"]) for found in self.saver.list(THREAD)]
 
 
-def database(folder: Path) -> sqlite3.Connection:
+def open_database(folder: Path) -> sqlite3.Connection:
     """Return a connection for SqliteSaver, with every commit synced."""
     connection = sqlite3.connect(folder / "checkpoints.db", check_same_thread=False)
     connection.execute("PRAGMA synchronous = FULL")
@@ -74,7 +74,7 @@ class SqliteSaverPut(SaverPut):
     """On SQLite."""
 
     async def open(self) -> None:
-        self.connection = database(self.folder)
+        self.connection = open_database(self.folder)
         self.begin(SqliteSaver(self.connection))
 
     async def close(self) -> None:
@@ -98,13 +98,13 @@ class PostgresSaverPut(SaverPut):
         self.begin(saver)
 
     async def size(self) -> int:
-        return database_size(self.url)
+        return measure_database(self.url)
 
     async def close(self) -> None:
         self.connection.close()
 
 
-def database_size(url: str) -> int:
+def measure_database(url: str) -> int:
     """Return the bytes of a PostgreSQL database beyond an empty one."""
     query = "SELECT pg_database_size(current_database()), pg_database_size('template1')"
     with psycopg.connect(url) as connection:

@@ -11,16 +11,16 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 
 from benchmarks.harness import figure
-from benchmarks.peers.workload import Run, best, quietest
+from benchmarks.peers.workload import Run, merge_fastest_turns, select_best
 
 MILLI, MEGA = 1e3, 1e6
 POINTS = 25
 Runs = dict[str, list[Run]]
 
 
-def figures(runs: list[Run]) -> dict[str, float | None]:
+def collect_figures(runs: list[Run]) -> dict[str, float | None]:
     """Return the figures of one system, None for what it cannot do."""
-    run, turns = best(runs), quietest(runs)
+    run, turns = select_best(runs), merge_fastest_turns(runs)
     first, last = turns.ends()
     return {
         "total s": run.total,
@@ -37,16 +37,16 @@ def figures(runs: list[Run]) -> dict[str, float | None]:
     }
 
 
-def systems(seen: Runs, notes: dict[str, str]) -> Iterator[list[str]]:
+def format_systems(results: Runs, notes: dict[str, str]) -> Iterator[list[str]]:
     """Return one line per system."""
-    for number, (name, runs) in enumerate(seen.items()):
-        found = figures(runs)
+    for number, (name, runs) in enumerate(results.items()):
+        found = collect_figures(runs)
         if number == 0:
             yield ["system", *found, "note"]
         yield [name, *map(figure, found.values()), notes.get(name, "")]
 
 
-def aligned(lines: list[list[str]]) -> str:
+def align_columns(lines: list[list[str]]) -> str:
     """Align columns: the first and the last to the left, figures to the right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
@@ -58,32 +58,35 @@ def aligned(lines: list[list[str]]) -> str:
     )
 
 
-def curves(runs: list[Run]) -> dict[str, list[tuple[float, float]]]:
+def compute_curves(runs: list[Run]) -> dict[str, list[tuple[float, float]]]:
     """Return bytes, and the time of a turn, over the turns, as running medians."""
-    turns = quietest(runs).turns
+    turns = merge_fastest_turns(runs).turns
     window = max(1, len(turns) // POINTS)
     starts = range(0, len(turns) - window + 1, window)
     return {
-        "MB": [(turn, size / MEGA) for turn, size in best(runs).sizes],
+        "MB": [(turn, size / MEGA) for turn, size in select_best(runs).sizes],
         "ms": [
             (start + window / 2, median(turns[start : start + window]) * MILLI) for start in starts
         ],
     }
 
 
-def kept(seen: Runs) -> dict[str, Any]:
+def results_to_json(results: Runs) -> dict[str, Any]:
     """Return the results as JSON data."""
-    return {name: {**figures(runs), "curves": curves(runs)} for name, runs in seen.items()}
+    return {
+        name: {**collect_figures(runs), "curves": compute_curves(runs)}
+        for name, runs in results.items()
+    }
 
 
-def draw(seen: Runs, colours: dict[str, str], path: Path) -> None:
+def draw(results: Runs, colours: dict[str, str], path: Path) -> None:
     """Plot bytes and time of a turn as the conversation grows."""
     mpl.use("svg")
     mpl.rcParams["svg.hashsalt"] = "holdfast"
     figure_, axes = plt.subplots(1, 2, figsize=(10, 4.4))
     for name, colour in colours.items():
-        if name in seen:
-            for axis, points in zip(axes, curves(seen[name]).values(), strict=True):
+        if name in results:
+            for axis, points in zip(axes, compute_curves(results[name]).values(), strict=True):
                 axis.plot(*zip(*points, strict=True), label=name, color=colour)
     axes[0].set(title="Bytes on the disk", xlabel="turns", ylabel="MB", yscale="log")
     axes[1].set(title="Saving a turn", xlabel="turns", ylabel="milliseconds", yscale="log")

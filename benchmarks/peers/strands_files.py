@@ -25,7 +25,14 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.peers.workload import Contestant, Message, Run, Turn, conversation, drive
+from benchmarks.peers.workload import (
+    Contestant,
+    Message,
+    Run,
+    Turn,
+    make_conversation,
+    run_conversation,
+)
 
 VARIABLE = "HOLDFAST_BENCH_STRANDS"
 
@@ -46,7 +53,7 @@ class StrandsFiles(Contestant):
         )
 
     async def turn(self, turn: Turn) -> None:
-        self.agent.messages.extend(as_strands_has_it(message) for message in turn.messages)
+        self.agent.messages.extend(to_strands_message(message) for message in turn.messages)
         self.agent.state.set("plan", turn.plan)
         await self.agent.hooks.invoke_callbacks_async(self.ended(agent=self.agent))
 
@@ -66,7 +73,7 @@ class StrandsFiles(Contestant):
         self.agent = self.manager = None
 
 
-def as_strands_has_it(message: Message) -> dict[str, Any]:
+def to_strands_message(message: Message) -> dict[str, Any]:
     """Return a message in the format of Strands, where the user sends tool results."""
     text = {"text": message["content"]}
     if message["role"] != "tool":
@@ -75,14 +82,14 @@ def as_strands_has_it(message: Message) -> dict[str, Any]:
     return {"role": "user", "content": [{"toolResult": result}]}
 
 
-def interpreter() -> str | None:
+def find_interpreter() -> str | None:
     """Return a Python that has Strands."""
     if found := os.environ.get(VARIABLE):
         return found
     return sys.executable if find_spec("strands") else None
 
 
-def elsewhere(python: str, folder: Path, turns: int, repeats: int) -> Run:
+def run_in_process(python: str, folder: Path, turns: int, repeats: int) -> Run:
     """Run the same conversation in a process of that Python."""
     done = subprocess.run(
         [python, __file__, str(folder), str(turns), str(repeats)],
@@ -100,7 +107,7 @@ def elsewhere(python: str, folder: Path, turns: int, repeats: int) -> Run:
 async def main(folder: Path, turns: int, repeats: int) -> None:
     """Run the conversation here."""
     contestant = StrandsFiles(folder)
-    print(json.dumps(asdict(await drive(contestant, conversation(turns), repeats))))
+    print(json.dumps(asdict(await run_conversation(contestant, make_conversation(turns), repeats))))
     await contestant.close()
 
 

@@ -41,27 +41,32 @@ class Turn:
     plan: dict[str, Any]
 
 
-def conversation(turns: int) -> list[Turn]:
+def make_conversation(turns: int) -> list[Turn]:
     """Return the same turns for every contestant."""
     rng = random.Random("conversation")
     return [
         Turn(
-            [said(rng, role, number) for role in SIZES],
-            {"step": number, "goal": text(rng, 40), "done": number % 3 == 0, "open": [number, 7]},
+            [make_message(rng, role, number) for role in SIZES],
+            {
+                "step": number,
+                "goal": make_text(rng, 40),
+                "done": number % 3 == 0,
+                "open": [number, 7],
+            },
         )
         for number in range(turns)
     ]
 
 
-def said(rng: random.Random, role: str, number: int) -> Message:
+def make_message(rng: random.Random, role: str, number: int) -> Message:
     """Return a message; a tool result names its call."""
-    message = {"role": role, "content": text(rng, SIZES[role])}
+    message = {"role": role, "content": make_text(rng, SIZES[role])}
     if role == "tool":
         message["tool_call_id"] = f"call_{number:06}"
     return message
 
 
-def text(rng: random.Random, size: int) -> str:
+def make_text(rng: random.Random, size: int) -> str:
     """Return words of this many bytes."""
     words = ""
     while len(words) < size:
@@ -106,7 +111,7 @@ class Contestant(ABC):
 
     async def size(self) -> int:
         """Return the bytes on disk, including database logs."""
-        return folder_size(self.folder)
+        return measure_folder(self.folder)
 
 
 @dataclass(slots=True)
@@ -136,30 +141,30 @@ class Run:
         return statistics.median(self.turns[:tenth]), statistics.median(self.turns[-tenth:])
 
 
-def best(runs: Sequence[Run]) -> Run:
+def select_best(runs: Sequence[Run]) -> Run:
     """Return the fastest run, with the fastest of all loads."""
     found = min(runs, key=lambda run: run.total)
-    found.latest = least(run.latest for run in runs)
-    found.middle = least(run.middle for run in runs)
-    found.listing = least(run.listing for run in runs)
+    found.latest = find_least(run.latest for run in runs)
+    found.middle = find_least(run.middle for run in runs)
+    found.listing = find_least(run.listing for run in runs)
     return found
 
 
-def quietest(runs: Sequence[Run]) -> Run:
+def merge_fastest_turns(runs: Sequence[Run]) -> Run:
     """Return each turn at its fastest, so that a disturbance does not look like growth."""
     return Run(turns=[min(turns) for turns in zip(*(run.turns for run in runs), strict=True)])
 
 
-def least(values: Any) -> float | None:
+def find_least(values: Any) -> float | None:
     """Return the smallest value that is not None."""
     return min((value for value in values if value is not None), default=None)
 
 
-async def drive(
+async def run_conversation(
     contestant: Contestant,
     turns: Sequence[Turn],
     repeats: int,
-    told: Callable[[int], None] = lambda _: None,
+    report: Callable[[int], None] = lambda _: None,
 ) -> Run:
     """Run a conversation and then its loads. The contestant stays open."""
     run, middle_id = Run(), ""
@@ -174,31 +179,33 @@ async def drive(
         if number == middle and contestant.has_snapshots:
             middle_id = await contestant.mark()
         if number % every == 0:
-            told(number)
+            report(number)
             run.sizes.append((number, await contestant.size()))
     await contestant.close()
     run.size = await contestant.size()
     await contestant.open()
     each = len(SIZES)
-    run.latest = await loaded(contestant, None, len(turns) * each, repeats)
+    run.latest = await time_load(contestant, None, len(turns) * each, repeats)
     if contestant.has_snapshots:
-        run.middle = await loaded(contestant, middle_id, middle * each, repeats)
-        run.listing, found = await timed(contestant.ids, repeats)
+        run.middle = await time_load(contestant, middle_id, middle * each, repeats)
+        run.listing, found = await time_calls(contestant.ids, repeats)
         run.listed = len(found)
     return run
 
 
-async def loaded(
+async def time_load(
     contestant: Contestant, snapshot_id: str | None, expected: int, repeats: int
 ) -> float:
     """Return the seconds of a load, after checking what it returns."""
-    spent, messages = await timed(lambda: contestant.load(snapshot_id), repeats)
+    spent, messages = await time_calls(lambda: contestant.load(snapshot_id), repeats)
     if len(messages) != expected:
-        raise AssertionError(f"{type(contestant).__name__} gave {len(messages)}, not {expected}")
+        raise AssertionError(
+            f"{type(contestant).__name__} returned {len(messages)} messages, expected {expected}"
+        )
     return spent
 
 
-async def timed(
+async def time_calls(
     call: Callable[[], Awaitable[Sequence[Any]]], repeats: int
 ) -> tuple[float, Sequence[Any]]:
     """Return the fastest of some calls, and its result. Slow calls are repeated less."""
@@ -210,7 +217,7 @@ async def timed(
     return min(spent), found
 
 
-def folder_size(folder: Path) -> int:
+def measure_folder(folder: Path) -> int:
     """Return the bytes of all files below a folder, ignoring files that vanish."""
     total = 0
     for place, _, files in os.walk(folder):

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -31,6 +28,7 @@ from holdfast.adapters.openai_agents import HoldfastSession
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
 from support.faults import RAISED, WAYS, Fault, FaultyStateStore
+from support.subprocesses import run_python
 
 QUIET = RunConfig(tracing_disabled=True)
 ITEMS = [
@@ -344,12 +342,8 @@ asyncio.run(main())
 def test_a_new_process_continues_after_a_crash(tmp_path, scheme):
     url = f"{scheme}://{tmp_path / 'state'}"
     url = url.replace("sqlite://", "sqlite:///")
-    paths = [str(Path(__file__).parent.parent), *sys.path]
-    environment = {"PYTHONPATH": ":".join(paths), "PATH": ""}
-    ended = subprocess.run(
-        [sys.executable, "-c", CRASHING, url], env=environment, check=False, capture_output=True
-    )
-    assert ended.returncode == 137, ended.stderr.decode()
+    ended = run_python(CRASHING, url)
+    assert ended.returncode == 137, ended.stderr
 
     async def resume():
         async with open_state_store(url) as store:

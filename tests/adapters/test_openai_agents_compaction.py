@@ -20,7 +20,7 @@ from holdfast import Session
 from holdfast.adapters.openai_agents import HoldfastSession
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
-from support.observed_store import Watched
+from support.observed_store import ObservedStore
 
 SUMMARY = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAA"}
 TALK = [{"role": "user", "content": str(number)} for number in range(6)]
@@ -150,7 +150,7 @@ async def test_a_compaction_snapshot_has_the_last_items(limit):
 
 @async_test
 async def test_a_suffix_is_replaced_in_one_commit():
-    store = Watched()
+    store = ObservedStore()
     session = HoldfastSession("ses", store)
     await session.add_items(TALK)
     snapshot = await session._get_compaction_snapshot(4)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from holdfast.adapters import requirement
@@ -14,6 +11,7 @@ from holdfast.adapters.requirement import (
     require_version,
 )
 from holdfast.extras import MissingExtraError
+from support.subprocesses import read_python, run_python
 
 
 def test_a_package_that_is_missing_is_an_error_that_tells_what_to_install():
@@ -51,7 +49,7 @@ def test_an_adapter_without_its_framework_says_so_and_no_more(name):
         "m.version = missing\n"
         f"import holdfast.adapters.{name}\n"
     )
-    done = subprocess.run([sys.executable, "-c", hidden], capture_output=True, text=True)
+    done = run_python(hidden)
     extra = name.replace("_", "-")
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
@@ -65,5 +63,4 @@ def test_nothing_of_holdfast_itself_imports_a_framework():
         "holdfast.Session\n"
         "print([name for name in ('agents', 'strands', 'langgraph') if name in sys.modules])\n"
     )
-    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    assert read_python(look) == "[]\n"

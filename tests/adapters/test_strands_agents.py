@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 pytest.importorskip("strands")
@@ -25,6 +21,7 @@ from holdfast import (
 from holdfast.adapters.strands import HoldfastStorage
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test, run_async
+from support.subprocesses import run_python
 
 CALL = ("tables", "call_1", {"day": "monday"})
 
@@ -244,13 +241,8 @@ agent("A table?")
 @pytest.mark.parametrize("scheme", ["sqlite:///", "file://"])
 def test_a_new_process_continues_after_a_crash(tmp_path, scheme):
     url = f"{scheme}{tmp_path / 'state'}"
-    ended = subprocess.run(
-        [sys.executable, "-c", CRASHING, url],
-        env={"PYTHONPATH": ":".join([str(Path(__file__).parent.parent), *sys.path]), "PATH": ""},
-        check=False,
-        capture_output=True,
-    )
-    assert ended.returncode == 137, ended.stderr.decode()
+    ended = run_python(CRASHING, url)
+    assert ended.returncode == 137, ended.stderr
     store = open_state_store(url)
     agent = waiter(HoldfastStorage(store), "Two")
     assert texts(agent) == ["Hello", "Welcome", "A table?"]

@@ -21,7 +21,7 @@ from holdfast.adapters.strands import HoldfastStorage
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test, run_async
 from support.faults import FaultyStateStore
-from support.observed_store import Watched
+from support.observed_store import ObservedStore
 
 THEIRS = ["in memory", "local files"]
 OURS = ["holdfast memory:", "holdfast sqlite", "holdfast file"]
@@ -302,7 +302,7 @@ class TestStorage:
 
 @async_test
 async def test_a_search_in_a_namespace_reads_only_its_entries():
-    store = Watched()
+    store = ObservedStore()
     storage = HoldfastStorage(store)
     for number in range(20):
         await storage.write(LATEST.replace("/ses/", f"/ses{number}/"), blob("soup"))

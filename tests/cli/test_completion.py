@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 import subprocess
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast.cli.completion import MAX_CANDIDATES, find_agents, find_ids
 from holdfast.stores.memory import MemoryStateStore
-from support.async_tests import run_async
+from support.async_tests import async_test, run_async
 
 LINE = "import holdfast.console_script as c; c.main([])"
 
@@ -159,16 +158,14 @@ def test_find_agents_returns_all_with_the_prefix(names, prefix):
     run_async(work())
 
 
-def test_find_ids_looks_beyond_the_first_page():
-    async def work():
-        store = MemoryStateStore()
-        for number in range(MAX_CANDIDATES + 20):
-            async with holdfast.Session.open(
-                store, agent_id="bot", session_id=f"ses_1{number:03}"
-            ) as session:
-                session.set("a", 1)
-        async with holdfast.Session.open(store, agent_id="bot", session_id="ses_2") as session:
+@async_test
+async def test_find_ids_looks_beyond_the_first_page():
+    store = MemoryStateStore()
+    for number in range(MAX_CANDIDATES + 20):
+        async with holdfast.Session.open(
+            store, agent_id="bot", session_id=f"ses_1{number:03}"
+        ) as session:
             session.set("a", 1)
-        assert await find_ids(store, "ses_2", None) == ["ses_2"]
-
-    asyncio.run(work())
+    async with holdfast.Session.open(store, agent_id="bot", session_id="ses_2") as session:
+        session.set("a", 1)
+    assert await find_ids(store, "ses_2", None) == ["ses_2"]

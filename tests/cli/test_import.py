@@ -10,7 +10,7 @@ import pytest
 import holdfast
 from holdfast.cli.console import format_command
 from holdfast.documents.json_file import read_json_file
-from support.sample_documents import with_digest
+from support.sample_documents import update_digest
 
 TARGETS = ["sqlite:///new.db", "file:new"]
 
@@ -81,7 +81,7 @@ def test_document_without_a_digest_needs_allow_modified(run, document, edited):
 def test_events_that_contradict_the_state_are_refused(run, document):
     tree = json.loads(document.read_bytes())
     tree["state"]["values"]["plan"] = "edited"
-    document.write_text(json.dumps(with_digest(tree)))
+    document.write_text(json.dumps(update_digest(tree)))
     ran = run("state", "import", "incident.json", "--store", "sqlite:///new.db")
     ran.assert_failed("do not lead to its state", "'plan'", "--allow-modified")
 

@@ -94,7 +94,7 @@ def test_empty_store(run):
     [
         (["--last", "1"], "pass either SESSION or --all"),
         (["ses_1", "--all", "--last", "1"], "pass either SESSION or --all"),
-        (["ses_1"], "nothing says what to keep"),
+        (["ses_1"], "no retention rule was given"),
         (["ses_1", "--last", "-1"], "--last"),
         (["ses_1", "--max-age", "soon"], "12h, 30d or 8w"),
         (["ses_1", "--max-age", "9" * 30 + "w"], "12h, 30d or 8w"),

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 import holdfast
-from support.sample_documents import with_digest
+from support.sample_documents import update_digest
 
 
 @pytest.fixture
@@ -164,5 +164,5 @@ def test_ways_to_quit(step_through, end):
 def test_document_without_events_is_an_error(run, document):
     tree = json.loads(document.read_bytes())
     tree["events"] = []
-    document.write_text(json.dumps(with_digest(tree)))
+    document.write_text(json.dumps(update_digest(tree)))
     run("replay", "incident.json").assert_failed("has no events")

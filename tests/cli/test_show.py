@@ -12,7 +12,7 @@ from rich.cells import cell_len
 import holdfast
 from cli.conftest import STORE
 from holdfast.ids import new_id
-from support.sample_documents import with_digest
+from support.sample_documents import update_digest
 
 
 def read_rows(text: str) -> dict[str, str]:
@@ -57,7 +57,7 @@ def test_unknown_fields_are_dashes(run, document):
     tree = json.loads(document.read_bytes())
     for name in ("source_environment", "exported_at", "tags"):
         del tree[name]
-    document.write_text(json.dumps(with_digest(tree)))
+    document.write_text(json.dumps(update_digest(tree)))
     found = read_rows(run("state", "show", "incident.json").out)
     assert (found["source_environment"], found["exported_at"], found["tags"]) == ("-", "-", "-")
 

@@ -82,13 +82,13 @@ async def write(version: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     home = folder / "session"
     home.mkdir(parents=True)
-    # Or else a session of forty events would have no keyframe.
+    # Otherwise a session of forty events would have no keyframe.
     timeline.MAX_SEGMENTS = FEW_SEGMENTS
     async with holdfast.open_state_store(f"file://{home}") as store:
-        session = await told(store)
+        session = await write_session(store)
         exported = await session.export(tags={"made": "for later"})
         document = replace(exported, extra={**exported.extra, "ticket": "OPS-7"}).to_dict()
-        expected = await described(session, document)
+        expected = await describe_session(session, document)
     shutil.rmtree(home / "~holdfast")  # locks
     for name, tree in (("document", document), ("expected", expected)):
         text = json.dumps(tree, indent=1, ensure_ascii=False, allow_nan=False)
@@ -96,8 +96,8 @@ async def write(version: str) -> None:
     print(f"{folder}: {expected['verified']}")
 
 
-async def told(store: holdfast.StateStore) -> holdfast.Session:
-    """A session in which a little of everything happened."""
+async def write_session(store: holdfast.StateStore) -> holdfast.Session:
+    """Write a session that has every kind of event."""
     session = await holdfast.Session.open(store, agent_id=AGENT, session_id=SESSION)
     session.add_message("user", "Compare the two reports", name="Ada")
     session.status = "running"
@@ -106,18 +106,18 @@ async def told(store: holdfast.StateStore) -> holdfast.Session:
         session.set(name, values)
         await session.commit()
     await session.save(tags={"release": "1"})
-    await with_tools(session)
-    await with_ways_back(session)
+    await add_tool_calls(session)
+    await add_rollbacks(session)
     await session.archive.prune(
         location=session.location,
         policy=holdfast.RetentionPolicy(last=2, protected=["release", "tools"]),
     )
-    await afterwards(session)
+    await add_commits_after_prune(session)
     return session
 
 
-async def with_tools(session: holdfast.Session) -> None:
-    """A tool is called, and a payment made once."""
+async def add_tool_calls(session: holdfast.Session) -> None:
+    """Add a tool call, and a payment with ``once``."""
     call = {"id": "call_1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
     session.add_message("assistant", None, tool_calls=[call])
     session.record(
@@ -130,8 +130,8 @@ async def with_tools(session: holdfast.Session) -> None:
     await session.once("pay:7", lambda: {"receipt": (4711, "EUR")})
 
 
-async def with_ways_back(session: holdfast.Session) -> None:
-    """A rollback, a restore, removed messages and values, a namespace of the user's own."""
+async def add_rollbacks(session: holdfast.Session) -> None:
+    """Add a rollback, a restore, removed messages and values, and a custom namespace."""
     mark = session.snapshot()
     session.add_message("assistant", "I delete report A")
     session.set("deleted", ["A"])
@@ -153,8 +153,8 @@ async def with_ways_back(session: holdfast.Session) -> None:
     await session.save()
 
 
-async def afterwards(session: holdfast.Session) -> None:
-    """What happens after the pruning: more commits and a keyframe, a gap between the messages."""
+async def add_commits_after_prune(session: holdfast.Session) -> None:
+    """Add commits after the prune, with a keyframe and a gap between the messages."""
     session.set("kinds", KINDS)
     for number in range(FEW_SEGMENTS + 1):
         session.add_message("assistant", [{"type": "text", "text": f"part {number}"}])
@@ -177,8 +177,8 @@ async def afterwards(session: holdfast.Session) -> None:
     await session.archive.save_manifest(location=session.location, manifest=noted)
 
 
-async def described(session: holdfast.Session, document: dict[str, Any]) -> dict[str, Any]:
-    """What a reader must find."""
+async def describe_session(session: holdfast.Session, document: dict[str, Any]) -> dict[str, Any]:
+    """Return what a reader must find."""
     archive, location = session.archive, session.location
     manifest = await archive.load_manifest(location=location)
     verified = await session.verify()
@@ -195,12 +195,12 @@ async def described(session: holdfast.Session, document: dict[str, Any]) -> dict
         "values": {key: to_json(value) for key, value in session.state.items()},
         "digest": session.snapshot().digest,
         "events": [
-            event_summary(event)
+            summarize_event(event)
             async for event in session.events
             if event.seq > manifest.log_start.seq
         ],
         "snapshots": [
-            await snapshot_summary(archive, location, snapshot_id)
+            await summarize_snapshot(archive, location, snapshot_id)
             for snapshot_id in await archive.list_snapshot_ids(location=location)
         ],
         "latest": latest.snapshot_id,
@@ -216,8 +216,8 @@ async def described(session: holdfast.Session, document: dict[str, Any]) -> dict
     }
 
 
-def event_summary(event: holdfast.Event) -> dict[str, Any]:
-    """An event by what its hash is made of and not in the state already."""
+def summarize_event(event: holdfast.Event) -> dict[str, Any]:
+    """Return the fields of an event, without its changes."""
     return {
         "seq": event.seq,
         "id": event.id,
@@ -228,10 +228,10 @@ def event_summary(event: holdfast.Event) -> dict[str, Any]:
     }
 
 
-async def snapshot_summary(
+async def summarize_snapshot(
     archive: holdfast.SnapshotArchive, location: holdfast.SnapshotLocation, snapshot_id: str
 ) -> dict[str, Any]:
-    """A kept snapshot, with the digest of its state."""
+    """Return the metadata of a snapshot, and the digest of its state."""
     found = await archive.load_snapshot(location=location, snapshot_id=snapshot_id)
     assert found is not None
     return {

@@ -10,8 +10,8 @@ from holdfast.documents.signing import SigningKey, sign_document
 from holdfast.log.event_log import Position
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
-from support.observed_store import HERE, session_snapshot, state
-from support.sample_documents import full_document, make_document
+from support.observed_store import HERE, make_snapshot, make_state
+from support.sample_documents import make_document, make_full_document
 
 SHARED_FIELDS = (
     "snapshot",
@@ -35,8 +35,8 @@ def shared(value):
 
 
 def test_a_document_of_a_snapshot_has_its_metadata_and_state():
-    snapshot = session_snapshot(
-        state(2, plan=1),
+    snapshot = make_snapshot(
+        make_state(2, plan=1),
         parent_id="before",
         tags={"env": "test"},
         event_log_count=7,
@@ -50,7 +50,7 @@ def test_a_document_of_a_snapshot_has_its_metadata_and_state():
 
 
 def test_a_snapshot_of_a_document_has_its_metadata_and_state():
-    document = full_document()
+    document = make_full_document()
     snapshot = document.to_snapshot()
     assert isinstance(snapshot, SessionSnapshot)
     assert shared(snapshot) == shared(document)
@@ -60,7 +60,7 @@ def test_a_snapshot_of_a_document_has_its_metadata_and_state():
 @async_test
 async def test_the_snapshot_of_a_document_can_be_saved():
     archive = SnapshotArchive(MemoryStateStore())
-    document = make_document(state(3))
+    document = make_document(make_state(3))
     await archive.save_snapshot(
         location=HERE,
         snapshot_id=document.snapshot_id,
@@ -72,14 +72,14 @@ async def test_the_snapshot_of_a_document_can_be_saved():
 
 
 def test_the_store_of_a_document_is_a_copy_of_its_state():
-    document = make_document(state(1, plan=[1]))
+    document = make_document(make_state(1, plan=[1]))
     store = document.to_store()
     store.set("state", "plan", [2])
     assert document.state.values == {"plan": [1]}
 
 
 def test_json_text_is_read_as_the_same_document():
-    document = full_document()
+    document = make_full_document()
     assert Document.from_json(document.to_json()).to_dict() == document.to_dict()
     assert Document.from_json(document.to_json().encode()).to_dict() == document.to_dict()
     with pytest.raises(holdfast.InvalidDocumentError, match="the JSON text is not JSON"):
@@ -88,14 +88,14 @@ def test_json_text_is_read_as_the_same_document():
 
 def test_signatures_are_listed_and_can_be_removed():
     key = SigningKey.generate()
-    document = full_document()
+    document = make_full_document()
     signed = sign_document(document, key)
     assert document.signatures == []
     assert [each.key_id for each in signed.signatures] == [key.key_id]
     assert signed.without_signatures() == document
 
 
-SNAPSHOT = session_snapshot(state(1))
+SNAPSHOT = make_snapshot(make_state(1))
 TAKES_A_DOCUMENT = {
     "replay": holdfast.replay,
     "sign_document": lambda value: sign_document(value, SigningKey.generate()),

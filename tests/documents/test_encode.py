@@ -10,7 +10,7 @@ import pytest
 from holdfast import Document, Store
 from holdfast.documents.encode import CHUNK_BYTES, encode_chunks
 from support.async_tests import async_test
-from support.conversations import large_session
+from support.conversations import make_large_session
 
 
 def join(chunks):
@@ -19,7 +19,7 @@ def join(chunks):
 
 @async_test
 async def test_chunks_join_to_the_text_of_the_whole_document():
-    session = await large_session()
+    session = await make_large_session()
     session.set("plan", {1: (2, 3)})
     session.status = "completed"
     await session.commit()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
-import json
 
 import pytest
 
 from holdfast import (
-    Document,
     NotFoundError,
     RetentionPolicy,
     SnapshotManager,
@@ -21,10 +18,17 @@ from holdfast.log import timeline
 from holdfast.log.changes import fold_changes
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
-from support.conversations import contents, large_session, opened, said, types
+from support.conversations import (
+    add_messages,
+    list_contents,
+    list_types,
+    make_large_session,
+    open_session,
+)
+from support.sample_documents import round_trip_document
 
 
-def folded(document):
+def fold_events(document):
     """Return the state that the events of a document lead to."""
     store = Store()
     if document.base is not None:
@@ -33,18 +37,17 @@ def folded(document):
     return store.snapshot()
 
 
-def through_json(document):
-    """Return the document as read from its JSON text."""
-    return Document.from_dict(json.loads(json.dumps(document.to_dict())))
-
-
 @async_test
 async def test_an_export_at_an_event_has_the_state_and_events_up_to_it():
-    session = await said(await opened(MemoryStateStore()), "a", "b", "c")
+    session = await add_messages(await open_session(MemoryStateStore()), "a", "b", "c")
     document = await session.export(at=3, tags={"a": "1"})
-    assert types(document.events) == ["session.started", "message.appended", "message.appended"]
+    assert list_types(document.events) == [
+        "session.started",
+        "message.appended",
+        "message.appended",
+    ]
     assert [message["content"] for message in document.state.messages] == ["a", "b"]
-    assert folded(document).digest == through_json(document).digest == document.digest
+    assert fold_events(document).digest == round_trip_document(document).digest == document.digest
     assert document.tags == {"a": "1"}
     with pytest.raises(NotFoundError, match="has no event 5; its last event is 4"):
         await session.export(at=5)
@@ -58,60 +61,58 @@ async def test_an_export_at_an_event_has_the_state_and_events_up_to_it():
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/state.db"])
-def test_an_export_has_the_state_and_all_events(url, tmp_path):
-    async def work():
-        async with open_state_store(url.format(tmp_path)) as store:
-            session = await said(await opened(store), "a", "b")
-            session.set("plan", {1: (2, 3)})
-            session.status = "completed"
-            await session.commit()
-            document = await session.export()
-            assert document.snapshot.digest == session.snapshot().digest
-            assert document.state.messages == session.messages
-            assert document.state.status == "completed"
-            assert list(document.events) == list(session.events)
-            assert document.event_log_count == 5
-            assert document.base is None
-            assert document.position == session.log.head
-            assert (document.agent_id, document.session_id) == ("bot", "ses")
-            assert folded(document).digest == document.digest
-            again = through_json(document)
-            assert again.digest == document.digest
-            assert again.events == document.events
-
-    asyncio.run(work())
+@async_test
+async def test_an_export_has_the_state_and_all_events(url, tmp_path):
+    async with open_state_store(url.format(tmp_path)) as store:
+        session = await add_messages(await open_session(store), "a", "b")
+        session.set("plan", {1: (2, 3)})
+        session.status = "completed"
+        await session.commit()
+        document = await session.export()
+        assert document.snapshot.digest == session.snapshot().digest
+        assert document.state.messages == session.messages
+        assert document.state.status == "completed"
+        assert list(document.events) == list(session.events)
+        assert document.event_log_count == 5
+        assert document.base is None
+        assert document.position == session.log.head
+        assert (document.agent_id, document.session_id) == ("bot", "ses")
+        assert fold_events(document).digest == document.digest
+        again = round_trip_document(document)
+        assert again.digest == document.digest
+        assert again.events == document.events
 
 
 @async_test
 async def test_pending_events_are_not_exported():
-    session = await said(await opened(MemoryStateStore()), "committed")
+    session = await add_messages(await open_session(MemoryStateStore()), "committed")
     session.add_message("user", "waiting")
     document = await session.export()
     assert [message["content"] for message in document.state.messages] == ["committed"]
-    assert types(document.events) == ["session.started", "message.appended"]
+    assert list_types(document.events) == ["session.started", "message.appended"]
     assert session.is_dirty
 
 
 @async_test
 async def test_a_session_without_commits_cannot_be_exported():
-    session = await opened(MemoryStateStore())
+    session = await open_session(MemoryStateStore())
     with pytest.raises(NotFoundError, match="agent bot has no session ses in this store"):
         await session.export()
 
 
 @async_test
 async def test_a_saved_snapshot_is_exported_with_the_events_up_to_it():
-    session = await said(await opened(MemoryStateStore()), "a")
+    session = await add_messages(await open_session(MemoryStateStore()), "a")
     saved = await session.save(tags={"env": "production", "kept": "yes"})
-    await said(session, "b", "c")
+    await add_messages(session, "b", "c")
     document = await session.export(at=saved.snapshot_id, tags={"reason": "incident", "env": "x"})
     assert document.snapshot_id == saved.snapshot_id
     assert document.created_at == saved.created_at
     assert document.digest == saved.digest
-    assert types(document.events) == ["session.started", "message.appended"]
+    assert list_types(document.events) == ["session.started", "message.appended"]
     assert document.event_log_count == 2
     assert document.tags == {"env": "x", "kept": "yes", "reason": "incident"}
-    assert folded(document).digest == saved.digest
+    assert fold_events(document).digest == saved.digest
     stored = await session.archive.load_snapshot(
         location=session.location, snapshot_id=saved.snapshot_id
     )
@@ -120,11 +121,11 @@ async def test_a_saved_snapshot_is_exported_with_the_events_up_to_it():
 
 @async_test
 async def test_an_export_of_the_head_has_a_new_id_and_the_last_snapshot_as_parent():
-    session = await said(await opened(MemoryStateStore()), "a")
+    session = await add_messages(await open_session(MemoryStateStore()), "a")
     assert (await session.export()).parent_id is None
     first = await session.save()
     second = await session.save()
-    await said(session, "b")
+    await add_messages(session, "b")
     document = await session.export(tags={"env": "test"})
     assert document.parent_id == second.snapshot_id
     assert document.snapshot_id not in (first.snapshot_id, second.snapshot_id)
@@ -135,7 +136,7 @@ async def test_an_export_of_the_head_has_a_new_id_and_the_last_snapshot_as_paren
 
 @async_test
 async def test_an_export_has_its_time_and_environment(monkeypatch):
-    session = await said(await opened(MemoryStateStore()), "a")
+    session = await add_messages(await open_session(MemoryStateStore()), "a")
     monkeypatch.delenv("HOLDFAST_ENVIRONMENT", raising=False)
     before = dt.datetime.now(dt.UTC)
     document = await session.export()
@@ -147,7 +148,7 @@ async def test_an_export_has_its_time_and_environment(monkeypatch):
 
 @async_test
 async def test_exporting_a_missing_snapshot_is_an_error():
-    session = await said(await opened(MemoryStateStore()), "a")
+    session = await add_messages(await open_session(MemoryStateStore()), "a")
     missing = new_id()
     with pytest.raises(NotFoundError, match=f"no snapshot {missing} in sessions/ses/"):
         await session.export(at=missing)
@@ -159,7 +160,7 @@ async def test_exporting_a_missing_snapshot_is_an_error():
 
 @async_test
 async def test_after_pruning_an_export_has_the_remaining_events_and_their_base():
-    session = await opened(MemoryStateStore())
+    session = await open_session(MemoryStateStore())
     saved = []
     for number in range(6):
         session.add_message("user", number)
@@ -171,46 +172,46 @@ async def test_after_pruning_an_export_has_the_remaining_events_and_their_base()
     assert [event.seq for event in document.events] == [7]
     assert document.event_log_count == 1
     assert document.base.digest == saved[4].digest
-    assert document.digest == session.snapshot().digest == folded(document).digest
-    again = through_json(document)
+    assert document.digest == session.snapshot().digest == fold_events(document).digest
+    again = round_trip_document(document)
     assert again.base.digest == saved[4].digest
-    assert folded(again).digest == document.digest
+    assert fold_events(again).digest == document.digest
 
     # The events before the snapshot were pruned, but its state is kept.
     pinned = await session.export(at=saved[1].snapshot_id)
     assert pinned.digest == saved[1].digest
     assert (pinned.events, pinned.event_log_count, pinned.base) == ((), 0, None)
-    assert through_json(pinned).digest == saved[1].digest
+    assert round_trip_document(pinned).digest == saved[1].digest
 
 
 @async_test
 async def test_an_export_has_all_events_despite_keyframes(monkeypatch):
     monkeypatch.setattr(timeline, "MAX_SEGMENTS", 3)
-    session = await said(await opened(MemoryStateStore()), *"abcdefghij")
+    session = await add_messages(await open_session(MemoryStateStore()), *"abcdefghij")
     document = await session.export()
     assert len(document.events) == 11
     assert [message["content"] for message in document.state.messages] == list("abcdefghij")
-    assert folded(document).digest == document.digest
+    assert fold_events(document).digest == document.digest
 
 
 @async_test
 async def test_a_multi_agent_session_is_exported_as_one_document():
-    crew = await opened(MemoryStateStore(), scope="multi_agent", agent_id="crew")
+    crew = await open_session(MemoryStateStore(), scope="multi_agent", agent_id="crew")
     crew.agent("writer").add_message("assistant", "draft")
     crew.agent("writer").set("step", 1)
     await crew.commit()
-    document = through_json(await crew.export())
+    document = round_trip_document(await crew.export())
     assert (document.scope, document.agent_id) == ("multi_agent", "crew")
     assert document.state.namespaces == {"state/writer": {"step": 1}}
-    other = await opened(MemoryStateStore(), "copy", scope="multi_agent", agent_id="crew")
+    other = await open_session(MemoryStateStore(), "copy", scope="multi_agent", agent_id="crew")
     await other.restore(document)
-    assert contents(other.agent("writer")) == ["draft"]
+    assert list_contents(other.agent("writer")) == ["draft"]
     assert other.agents == ["writer"]
 
 
 @async_test
 async def test_an_export_does_not_read_keyframes():
-    session = await large_session(messages=300)
+    session = await make_large_session(messages=300)
     store = session.state_store
     keys = [key async for key in store.list(f"{session.location.prefix}keyframes/")]
     assert keys

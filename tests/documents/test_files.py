@@ -10,9 +10,9 @@ import holdfast
 from holdfast import InvalidDocumentError, SnapshotManager, StateStoreError, ValueMigrations
 from holdfast.documents.signing import SignatureError, SigningKey, sign_document
 from support.async_tests import async_test
-from support.sample_documents import edit_json, full_document, with_digest
+from support.sample_documents import edit_json, make_full_document, update_digest
 
-FULL = full_document()
+FULL = make_full_document()
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.json.gz", "a.json.zst"])
@@ -70,7 +70,7 @@ async def test_a_manager_without_a_state_store_raises_a_clear_error():
 def test_migrated_values_are_recorded_as_an_event(tmp_path):
     migrations = ValueMigrations(2, {1: lambda values: {**values, "plan": "new"}})
     path = tmp_path / "a.json"
-    path.write_text(json.dumps(with_digest(FULL.to_dict())))
+    path.write_text(json.dumps(update_digest(FULL.to_dict())))
     found = holdfast.read_document(path, migrations=migrations)
     *events, last = found.events
     assert tuple(events) == FULL.events

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import Store
 from holdfast.documents.encode import encode_state
 from holdfast.documents.json_diff import (
     Difference,
@@ -18,6 +17,7 @@ from holdfast.documents.json_diff import (
     make_patch,
     make_state_patch,
 )
+from support.sample_documents import freeze
 from support.sample_values import text, values
 
 JSON = st.recursive(
@@ -28,12 +28,6 @@ JSON = st.recursive(
     ),
     max_leaves=12,
 )
-
-
-def frozen(*items):
-    store = Store()
-    store.set_many(items)
-    return store.snapshot()
 
 
 def applied(tree, operations):
@@ -98,8 +92,8 @@ def test_names_are_escaped_in_pointers(name, shown):
 
 
 def test_differences_are_sorted_by_entry():
-    base = frozen(("state", "b", 1), ("state", "c", {"x": (1, 2)}), ("z", "same", 1))
-    later = frozen(("state", "a", b"x"), ("state", "c", {"x": (1, 3)}), ("z", "same", 1))
+    base = freeze(("state", "b", 1), ("state", "c", {"x": (1, 2)}), ("z", "same", 1))
+    later = freeze(("state", "a", b"x"), ("state", "c", {"x": (1, 3)}), ("z", "same", 1))
     added, removed, changed = diff_states(later, base)
     assert added == Difference("state", "a", "added", None, b"x")
     assert added.fields == [{"op": "add", "path": "", "value": {"$bytes": "eA=="}}]
@@ -117,7 +111,7 @@ ENTRIES = st.dictionaries(
 
 @given(ENTRIES, ENTRIES)
 def test_applying_a_state_patch_gives_the_other_document(before, after):
-    base, later = (frozen(*((*pair, value) for pair, value in e.items())) for e in (before, after))
+    base, later = (freeze(*((*pair, value) for pair, value in e.items())) for e in (before, after))
     document = {"state": encode_state(base), "more": 1}
     found = applied(document, make_state_patch(later, base))
     assert exact(found) == exact({"state": encode_state(later), "more": 1})

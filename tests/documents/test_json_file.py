@@ -18,9 +18,9 @@ from holdfast.documents import json_file
 from holdfast.documents.encode import encode_chunks
 from holdfast.documents.limits import DocumentLimits
 from holdfast.extras import MissingExtraError
-from support.sample_documents import full_document
+from support.sample_documents import make_full_document
 
-TREE = full_document().to_dict()
+TREE = make_full_document().to_dict()
 NAMES = ["snapshot.json", "snapshot.json.gz", "snapshot.json.zst", "snapshot"]
 
 

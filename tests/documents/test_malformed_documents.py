@@ -11,15 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import Document, InvalidDocumentError
-from support.sample_documents import edit_json, full_document
-
-FULL = full_document()
-
-
-def document(*path, to=...):
-    """Return the full document with another value at a path, or without it."""
-    return edit_json(FULL.to_dict(), *path, to=to)
-
+from support.sample_documents import FULL, edit_full_document, iterate_paths
 
 MALFORMED = [
     (("agent_id",), "", "agent_id"),
@@ -114,7 +106,7 @@ NAMES = [f"{path}={value}" for path, value, _ in MALFORMED]
 
 
 def refusal(path, value):
-    tree = document(*path, to=value)
+    tree = edit_full_document(*path, to=value)
     # The hash chain would reject most changes before they are examined.
     for event in tree["events"] if isinstance(tree["events"], list) else ():
         if isinstance(event, dict):
@@ -139,7 +131,7 @@ def test_an_event_number_below_1_is_rejected(seq):
     event = {**FULL.to_dict()["events"][0], "seq": seq}
     del event["hash"]
     with pytest.raises(InvalidDocumentError, match="seq"):
-        Document.from_dict(document("events", to=[event]))
+        Document.from_dict(edit_full_document("events", to=[event]))
 
 
 JUNK = st.recursive(
@@ -161,23 +153,14 @@ JUNK = st.recursive(
 )
 
 
-def places(tree, path=()):
-    """Yield every path in JSON data."""
-    if path:
-        yield path
-    if isinstance(tree, dict | list):
-        for step, item in tree.items() if isinstance(tree, dict) else enumerate(tree):
-            yield from places(item, (*path, step))
-
-
-PLACES = list(places(FULL.to_dict()))
+PATHS = list(iterate_paths(FULL.to_dict()))[1:]
 
 
 @settings(max_examples=200)
-@given(st.sampled_from(PLACES), JUNK | st.just(...))
+@given(st.sampled_from(PATHS), JUNK | st.just(...))
 def test_any_data_in_any_field_is_read_or_rejected(path, junk):
     try:
-        again = Document.from_dict(document(*path, to=junk))
+        again = Document.from_dict(edit_full_document(*path, to=junk))
     except InvalidDocumentError:
         pass
     else:
@@ -186,7 +169,7 @@ def test_any_data_in_any_field_is_read_or_rejected(path, junk):
 
 
 @settings(max_examples=120)
-@given(st.lists(st.tuples(st.sampled_from(PLACES), JUNK), min_size=1, max_size=4))
+@given(st.lists(st.tuples(st.sampled_from(PATHS), JUNK), min_size=1, max_size=4))
 def test_any_data_is_read_or_rejected_with_allow_modified(changes):
     tree = copy.deepcopy(FULL.to_dict())
     for path, junk in changes:
@@ -212,4 +195,4 @@ def test_deeply_nested_fields_are_rejected():
         deep = [deep]
     for path in [("state", "values", "plan"), ("events", 1, "data"), ("base", "set")]:
         with pytest.raises(InvalidDocumentError):
-            Document.from_dict(document(*path, to=deep))
+            Document.from_dict(edit_full_document(*path, to=deep))

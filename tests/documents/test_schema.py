@@ -8,28 +8,28 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from holdfast import Document, InvalidDocumentError, RetentionPolicy, Store
+from holdfast import Document, InvalidDocumentError, RetentionPolicy
 from holdfast.documents.encode import encode_chunks
 from holdfast.log.event import draft_event
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import run_async
-from support.conversations import opened
-from support.sample_documents import document_with_events, edit_json, full_document, make_document
+from support.conversations import open_session
+from support.sample_documents import (
+    edit_json,
+    freeze,
+    make_document,
+    make_document_with_events,
+    make_full_document,
+)
 from support.sample_values import SAMPLES
 
 SCHEMA = Path(__file__).parent.parent.parent / "docs" / "spec" / "document.schema.json"
 
 
-def frozen(*items):
-    store = Store()
-    store.set_many(items)
-    return store.snapshot()
-
-
 async def real_documents():
     """Yield documents of every kind with a name."""
     store = MemoryStateStore()
-    session = await opened(store)
+    session = await open_session(store)
     for number, text in enumerate("abcdef"):
         session.add_message("user", text)
         session.record("tool.called", {"args": SAMPLES})
@@ -40,20 +40,22 @@ async def real_documents():
     yield "odd message keys", await session.export()
     await session.archive.prune(location=session.location, policy=RetentionPolicy(last=2))
     yield "pruned", await session.export()
-    crew = await opened(store, scope="multi_agent", agent_id="crew")
+    crew = await open_session(store, scope="multi_agent", agent_id="crew")
     crew.agent("writer").add_message("assistant", "draft")
     crew.agent("critic").set("step", 1)
     await crew.once("mail", lambda: b"sent")
     await crew.commit()
     yield "several agents", await crew.export()
     values = [("state", name, value) for name, value in SAMPLES.items()]
-    yield "all values", make_document(frozen(*values, ("session", "status", "failed")))
-    yield "odd keys", make_document(frozen(("messages", "x", 1), ("$set", "$map", 1)))
-    yield "no status", make_document(frozen(("session", "status", 7), ("session", "x", None)))
-    yield "full", full_document()
+    yield "all values", make_document(freeze(*values, ("session", "status", "failed")))
+    yield "odd keys", make_document(freeze(("messages", "x", 1), ("$set", "$map", 1)))
+    yield "no status", make_document(freeze(("session", "status", 7), ("session", "x", None)))
+    yield "full", make_full_document()
     yield (
         "events",
-        document_with_events(draft_event("state.set", set_=list(values)), after=3, prev="ab" * 32),
+        make_document_with_events(
+            draft_event("state.set", set_=list(values)), after=3, prev="ab" * 32
+        ),
     )
 
 

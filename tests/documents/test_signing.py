@@ -31,17 +31,23 @@ from holdfast.extras import MissingExtraError
 from holdfast.log.event import draft_event
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import run_async
-from support.observed_store import state
-from support.sample_documents import document_with_events, edit_json, full_document, make_document
+from support.observed_store import make_state
+from support.sample_documents import (
+    edit_json,
+    iterate_paths,
+    make_document,
+    make_document_with_events,
+    make_full_document,
+)
 from support.sample_values import SAMPLES
 from support.signing_keys import KEY, OTHER, PRIVATE, PUBLIC, TRUSTED, check_rejected
 
 
-def rich():
+def make_rich_document():
     """Return a document with every field and every type of value."""
     values = [("state", name, value) for name, value in SAMPLES.items()]
-    made = replace(full_document(), state_extra={"mood": [1.0, -0.0, 1e22, 5e-324]})
-    events = document_with_events(
+    made = replace(make_full_document(), state_extra={"mood": [1.0, -0.0, 1e22, 5e-324]})
+    events = make_document_with_events(
         draft_event("state.set", {"all": SAMPLES}, set_=values), after=3, prev="ab" * 32
     )
     return replace(
@@ -49,9 +55,9 @@ def rich():
     )
 
 
-SIGNED = sign_document(rich(), KEY)
+SIGNED = sign_document(make_rich_document(), KEY)
 TREE = json.loads(b"".join(SIGNED.chunks()))
-SMALL = sign_document(full_document(), KEY)
+SMALL = sign_document(make_full_document(), KEY)
 SMALL_TREE = json.loads(b"".join(SMALL.chunks()))
 
 
@@ -74,7 +80,7 @@ def test_a_signed_document_is_readable_and_verified_by_its_key():
     assert verify_signature(SIGNED, [OTHER.public, KEY.public]) == (KEY.public,)
     read = Document.from_dict(TREE)
     assert verify_signature(read, TRUSTED) == (KEY.public,)
-    assert (read.schema_version, read.digest) == (1, rich().digest)
+    assert (read.schema_version, read.digest) == (1, make_rich_document().digest)
     assert list(TREE)[-1] == "signatures"
 
 
@@ -129,15 +135,7 @@ def test_layout_and_compression_do_not_affect_the_signature(tmp_path, suffix):
         assert verify_signature(json_file.read_json_file(path), TRUSTED)
 
 
-def places(tree, path=()):
-    """Yield every path in JSON data."""
-    yield path
-    if isinstance(tree, dict | list):
-        for step, item in tree.items() if isinstance(tree, dict) else enumerate(tree):
-            yield from places(item, (*path, step))
-
-
-def otherwise(value):
+def iterate_other_values(value):
     """Yield values that differ from a value."""
     if isinstance(value, dict):
         yield {**value, "more": None}
@@ -155,7 +153,7 @@ def otherwise(value):
     yield ...
 
 
-def at(tree, path):
+def get_at(tree, path):
     for step in path:
         tree = tree[step]
     return tree
@@ -163,9 +161,9 @@ def at(tree, path):
 
 def test_any_change_invalidates_the_signature():
     tried = 0
-    for path in places(SMALL_TREE):
+    for path in iterate_paths(SMALL_TREE):
         if path and path[0] != "signatures":
-            for value in otherwise(at(SMALL_TREE, path)):
+            for value in iterate_other_values(get_at(SMALL_TREE, path)):
                 check_rejected(edit_json(SMALL_TREE, *path, to=value), "does not match")
                 tried += 1
     assert tried > 150
@@ -222,7 +220,13 @@ def test_data_without_a_canonical_form_is_rejected():
 
 
 def test_an_unsigned_document_is_rejected():
-    for document in (full_document(), full_document().to_dict(), {"signatures": []}, [], None):
+    for document in (
+        make_full_document(),
+        make_full_document().to_dict(),
+        {"signatures": []},
+        [],
+        None,
+    ):
         check_rejected(document, "is not signed", "--sign")
 
 
@@ -231,7 +235,7 @@ def test_an_error_names_the_untrusted_key():
 
 
 def test_a_signature_under_the_id_of_another_key_is_rejected():
-    forged = sign_document(full_document(), OTHER).to_dict()
+    forged = sign_document(make_full_document(), OTHER).to_dict()
     check_rejected(forged, f"signed by {OTHER.key_id}")
     forged["signatures"][0]["key_id"] = KEY.key_id
     check_rejected(forged, "does not match")
@@ -382,7 +386,7 @@ def test_without_cryptography_a_signed_document_is_readable_but_not_verifiable(m
 
 
 def test_a_large_document_is_signed_in_chunks():
-    pieces = list(sign_document(make_document(state(1000)), KEY).canonical())
+    pieces = list(sign_document(make_document(make_state(1000)), KEY).canonical())
     assert max(map(len, pieces)) < 200
     assert b"".join(pieces) == b"".join(
         encode_canonical(json.loads(b"".join(chunks_of(1000, pieces))))

@@ -19,14 +19,14 @@ from holdfast.documents.json_file import parse_json
 from holdfast.documents.signing import SignatureError, SigningKey, sign_document, verify_signature
 from holdfast.log.event import draft_event
 from support.sample_documents import (
-    document_with_events,
     edit_json,
-    full_document,
     make_document,
-    with_digest,
+    make_document_with_events,
+    make_full_document,
+    update_digest,
 )
 
-FULL = replace(full_document(), extra={"viewer": {"colour": "red"}, "ratio": 0.25})
+FULL = replace(make_full_document(), extra={"viewer": {"colour": "red"}, "ratio": 0.25})
 TREE = FULL.to_dict()
 
 
@@ -50,7 +50,7 @@ def read(text):
     "snapshot",
     [
         FULL,
-        document_with_events(
+        make_document_with_events(
             draft_event("one", set_=[("state", "k", 1)]), draft_event("two", {"n": 1.5})
         ),
     ],
@@ -66,7 +66,9 @@ def test_every_flipped_bit_is_rejected_or_harmless(snapshot):
 
 def test_every_flipped_byte_of_a_signed_document_is_rejected():
     key = SigningKey.generate()
-    signed = sign_document(document_with_events(draft_event("one", set_=[("state", "k", 1)])), key)
+    signed = sign_document(
+        make_document_with_events(draft_event("one", set_=[("state", "k", 1)])), key
+    )
     text = b"".join(signed.chunks())
     expected = json.loads(text)
     for at in range(len(text)):
@@ -133,21 +135,21 @@ def test_a_document_without_events_needs_no_digest():
     ],
 )
 def test_events_that_contradict_the_state_are_rejected_despite_a_valid_digest(path, value, problem):
-    tree = with_digest(edit_json(TREE, *path, to=value))
+    tree = update_digest(edit_json(TREE, *path, to=value))
     with pytest.raises(InvalidDocumentError, match=f"do not lead to its state.*{problem}"):
         Document.from_dict(tree)
     assert Document.from_dict(tree, allow_modified=True)
 
 
 def test_events_after_a_pruned_start_need_a_base():
-    tree = with_digest(edit_json(TREE, "base"))
+    tree = update_digest(edit_json(TREE, "base"))
     with pytest.raises(InvalidDocumentError, match="start at 5, but it has no base"):
         Document.from_dict(tree)
 
 
 def test_a_redacted_document_is_valid():
     secret = "AKIAIOSFODNN7EXAMPLF"
-    snapshot = document_with_events(
+    snapshot = make_document_with_events(
         draft_event("state.set", {"key": secret}, set_=[("state", "aws", secret)]),
         draft_event("state.set", set_=[("state", "note", f"use {secret}")]),
         after=3,

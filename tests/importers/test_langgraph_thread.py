@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 
 import pytest
 from langgraph.checkpoint.sqlite import SqliteSaver
@@ -25,6 +23,7 @@ from importers.graphs import (
     write_threads,
 )
 from support.async_tests import async_test, run_async
+from support.subprocesses import run_python
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +196,7 @@ def test_a_missing_langgraph_is_one_clear_error(original):
         "m.version = version\n"
         f"importers.read({str(original)!r})\n"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    ran = run_python(code)
     assert ran.returncode == 1
     last = ran.stderr.splitlines()[-1]
     assert "the extra 'langgraph'" in last

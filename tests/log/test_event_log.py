@@ -17,8 +17,9 @@ from holdfast.log.event_log import Position
 from holdfast.log.hash_chain import GENESIS, link_events
 from holdfast.log.segment import decode_segment
 from holdfast.stores.memory import MemoryStateStore
-from support.async_tests import run_async
-from support.sample_values import identical, values
+from support.async_tests import async_test
+from support.observed_store import ObservedStore
+from support.sample_values import is_identical, values
 
 
 def message(number, text="hello"):
@@ -33,20 +34,8 @@ async def collect(events):
     return [event async for event in events]
 
 
-class CountingStore(MemoryStateStore):
-    """Counts reads."""
-
-    def __init__(self):
-        super().__init__()
-        self.read = []
-
-    async def _get_many(self, keys):
-        self.read += keys
-        return await super()._get_many(keys)
-
-
 async def make_log(commits, each=2, store=None):
-    store = store or CountingStore()
+    store = store or ObservedStore()
     log = EventLog(store, "place/", "1")
     number = 0
     for _ in range(commits):
@@ -55,69 +44,59 @@ async def make_log(commits, each=2, store=None):
     return store, log
 
 
-def test_read_returns_the_appended_events():
-    async def work():
-        store = MemoryStateStore()
-        log = EventLog(store, "sessions/s/", "1")
-        called = draft_event("llm.called", {"tokens": 12, "at": dt.date.max})
-        first = (await log.append([message(1), called])).events
-        second = (
-            await log.append([draft_event("state.deleted", delete=[("state", "plan")])])
-        ).events
-        assert [key async for key in store.list()] == [
-            "sessions/s/log/1/000000000001.json",
-            "sessions/s/log/1/000000000003.json",
-        ]
-        other = EventLog(store, "sessions/s/", "1")
-        assert await collect(other.read()) == first + second
-        assert [event.seq for event in first + second] == [1, 2, 3]
-        assert [event.prev for event in first + second] == [
-            GENESIS,
-            first[0].hash,
-            first[1].hash,
-        ]
-        assert uuid.UUID(first[0].id).version == 7
-
-    run_async(work())
+@async_test
+async def test_read_returns_the_appended_events():
+    store = MemoryStateStore()
+    log = EventLog(store, "sessions/s/", "1")
+    called = draft_event("llm.called", {"tokens": 12, "at": dt.date.max})
+    first = (await log.append([message(1), called])).events
+    second = (await log.append([draft_event("state.deleted", delete=[("state", "plan")])])).events
+    assert [key async for key in store.list()] == [
+        "sessions/s/log/1/000000000001.json",
+        "sessions/s/log/1/000000000003.json",
+    ]
+    other = EventLog(store, "sessions/s/", "1")
+    assert await collect(other.read()) == first + second
+    assert [event.seq for event in first + second] == [1, 2, 3]
+    assert [event.prev for event in first + second] == [
+        GENESIS,
+        first[0].hash,
+        first[1].hash,
+    ]
+    assert uuid.UUID(first[0].id).version == 7
 
 
-def test_a_segment_is_plain_json():
-    async def work():
-        store = MemoryStateStore()
-        await EventLog(store, "", "1").append([message(1, "hi")])
-        segment = json.loads((await store.get("log/1/000000000001.json")).value)
-        assert segment["first"] == 1
-        (event,) = segment["events"]
-        assert event["type"] == "message.appended"
-        assert event["set"] == [["messages", "000000000001", {"role": "user", "content": "hi"}]]
-
-    run_async(work())
+@async_test
+async def test_a_segment_is_plain_json():
+    store = MemoryStateStore()
+    await EventLog(store, "", "1").append([message(1, "hi")])
+    segment = json.loads((await store.get("log/1/000000000001.json")).value)
+    assert segment["first"] == 1
+    (event,) = segment["events"]
+    assert event["type"] == "message.appended"
+    assert event["set"] == [["messages", "000000000001", {"role": "user", "content": "hi"}]]
 
 
-def test_append_fails_when_another_writer_appended_first():
-    async def work():
-        store = MemoryStateStore()
-        one, two = EventLog(store, "", "1"), EventLog(store, "", "1")
-        won = (await one.append([message(1)])).events
-        with pytest.raises(ConflictError):
-            await two.append([message(2)])
-        assert await collect(two.read()) == won
-        assert two.head == Position()
-
-    run_async(work())
+@async_test
+async def test_append_fails_when_another_writer_appended_first():
+    store = MemoryStateStore()
+    one, two = EventLog(store, "", "1"), EventLog(store, "", "1")
+    won = (await one.append([message(1)])).events
+    with pytest.raises(ConflictError):
+        await two.append([message(2)])
+    assert await collect(two.read()) == won
+    assert two.head == Position()
 
 
-def test_reading_a_range_reads_only_its_segments():
-    async def work():
-        store, log = await make_log(100)
-        assert [event.seq for event in await collect(log.read(20, 23))] == [20, 21, 22, 23]
-        middle = (await collect(log.read(120, 120)))[0]
-        store.read.clear()
-        found = await collect(log.read(121, 124, after=Position(120, middle.hash)))
-        assert [event.seq for event in found] == [121, 122, 123, 124]
-        assert store.read == ["place/log/1/000000000121.json", "place/log/1/000000000123.json"]
-
-    run_async(work())
+@async_test
+async def test_reading_a_range_reads_only_its_segments():
+    store, log = await make_log(100)
+    assert [event.seq for event in await collect(log.read(20, 23))] == [20, 21, 22, 23]
+    middle = (await collect(log.read(120, 120)))[0]
+    store.read.clear()
+    found = await collect(log.read(121, 124, after=Position(120, middle.hash)))
+    assert [event.seq for event in found] == [121, 122, 123, 124]
+    assert store.read == ["place/log/1/000000000121.json", "place/log/1/000000000123.json"]
 
 
 def test_folding_the_changes_yields_the_state():
@@ -142,7 +121,7 @@ def test_an_event_round_trips_with_any_value(value):
     made = draft_event("any", {"value": value}, set_=[("state", "key", value)])
     again = draft_from_json(json.loads(json.dumps(event_to_json(made))))
     assert link_events([again], 6, "prev")[0].hash == link_events([made], 6, "prev")[0].hash
-    assert identical(again.changes, made.changes)
+    assert is_identical(again.changes, made.changes)
 
 
 @given(values)
@@ -155,7 +134,7 @@ def test_a_prepared_segment_equals_the_decoded_one(value):
     ]
     assert log.prepare_linked(prepared.events).put == prepared.put
     decoded = decode_segment(prepared.put.key, prepared.put.value)
-    assert identical(list(decoded.changes()), list(prepared.segment.changes()))
+    assert is_identical(list(decoded.changes()), list(prepared.segment.changes()))
     assert decoded.size == prepared.segment.size
     assert prepared.end == Position(decoded.last, decoded.hash)
 
@@ -188,53 +167,45 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_segment_is_reported_after_the_events_before_it(damage):
-    async def work():
-        store, log = await make_log(3)
-        key = "place/log/1/000000000003.json"
-        await store.put(key, DAMAGE[damage]((await store.get(key)).value))
-        found = []
-        with pytest.raises(IntegrityError, match="000000000003|000000000005"):
-            async for event in log.read():
-                found.append(event.seq)
-        assert found[:2] == [1, 2]
-
-    run_async(work())
+@async_test
+async def test_a_damaged_segment_is_reported_after_the_events_before_it(damage):
+    store, log = await make_log(3)
+    key = "place/log/1/000000000003.json"
+    await store.put(key, DAMAGE[damage]((await store.get(key)).value))
+    found = []
+    with pytest.raises(IntegrityError, match="000000000003|000000000005"):
+        async for event in log.read():
+            found.append(event.seq)
+    assert found[:2] == [1, 2]
 
 
-def test_a_segment_whose_hash_does_not_match_its_events_is_damaged():
-    async def work():
-        store, log = await make_log(1)
-        key = "place/log/1/000000000001.json"
-        segment = json.loads((await store.get(key)).value)
-        segment["hash"] = "0" * 64
-        await store.put(key, json.dumps(segment, separators=(",", ":")).encode())
-        with pytest.raises(IntegrityError, match="hash of its events does not match"):
-            await collect(log.read())
-
-    run_async(work())
+@async_test
+async def test_a_segment_whose_hash_does_not_match_its_events_is_damaged():
+    store, log = await make_log(1)
+    key = "place/log/1/000000000001.json"
+    segment = json.loads((await store.get(key)).value)
+    segment["hash"] = "0" * 64
+    await store.put(key, json.dumps(segment, separators=(",", ":")).encode())
+    with pytest.raises(IntegrityError, match="hash of its events does not match"):
+        await collect(log.read())
 
 
-def test_a_missing_segment_is_reported_with_its_key():
-    async def work():
-        store, log = await make_log(3)
-        await store.delete("place/log/1/000000000003.json")
-        with pytest.raises(IntegrityError, match="000000000003.json is missing"):
-            await collect(log.read())
-
-    run_async(work())
+@async_test
+async def test_a_missing_segment_is_reported_with_its_key():
+    store, log = await make_log(3)
+    await store.delete("place/log/1/000000000003.json")
+    with pytest.raises(IntegrityError, match="000000000003.json is missing"):
+        await collect(log.read())
 
 
-def test_a_newer_segment_format_is_rejected():
-    async def work():
-        store, log = await make_log(1)
-        key = "place/log/1/000000000001.json"
-        data = (await store.get(key)).value
-        await store.put(key, data.replace(b'"format":1', b'"format":2'))
-        with pytest.raises(InvalidDocumentError, match="has format 2.*upgrade Holdfast"):
-            await collect(log.read())
-
-    run_async(work())
+@async_test
+async def test_a_newer_segment_format_is_rejected():
+    store, log = await make_log(1)
+    key = "place/log/1/000000000001.json"
+    data = (await store.get(key)).value
+    await store.put(key, data.replace(b'"format":1', b'"format":2'))
+    with pytest.raises(InvalidDocumentError, match="has format 2.*upgrade Holdfast"):
+        await collect(log.read())
 
 
 @pytest.mark.parametrize(

@@ -20,14 +20,14 @@ from holdfast.log.event_log import Damage, Position
 from holdfast.log.segment import Segment, decode_segment, encode_tombstone
 from holdfast.values import lowering
 from support.async_tests import async_test
-from support.observed_store import NOW, Watched, flipped, gathered, tried
+from support.observed_store import NOW, ObservedStore, collect, flip_bit, try_call
 
 PREFIX = "place/"
 
 
 async def make_log(commits, each=2):
     """Create a log with one segment of events per commit."""
-    store = Watched()
+    store = ObservedStore()
     log = EventLog(store, PREFIX, "1")
     for number in range(commits):
         await log.append([draft_event("n", {"n": number}, set_=[("s", "n", number)])] * each)
@@ -48,7 +48,7 @@ def replace_fields(data, **fields):
 
 async def inspect(log, *after):
     """Return the first seq of each segment, or its damage."""
-    found = await gathered(log.inspect(*after))
+    found = await collect(log.inspect(*after))
     return [each.first if isinstance(each, Segment) else each for each in found]
 
 
@@ -67,14 +67,14 @@ async def test_inspect_yields_all_segments_of_an_intact_log(monkeypatch):
         _, log = await make_log(7)
         assert await inspect(log) == [1, 3, 5, 7, 9, 11, 13]
         assert await log.verify() == []
-        last = (await gathered(log.read(6, 6)))[0]
+        last = (await collect(log.read(6, 6)))[0]
         assert await inspect(log, Position(6, last.hash)) == [7, 9, 11, 13]
         assert await log.verify(Position(6, last.hash)) == []
 
 
 @async_test
 async def test_an_empty_log_has_no_damage():
-    assert await inspect(EventLog(Watched(), PREFIX, "1")) == []
+    assert await inspect(EventLog(ObservedStore(), PREFIX, "1")) == []
 
 
 @pytest.mark.parametrize("page_size", [256, 2])
@@ -152,7 +152,7 @@ async def test_a_newer_segment_format_is_reported():
     assert "upgrade Holdfast" in found.problem
 
 
-class ListsMissingKey(Watched):
+class ListsMissingKey(ObservedStore):
     """Lists a key that does not exist."""
 
     async def _page(self, span, count):
@@ -167,16 +167,16 @@ async def test_a_listed_key_that_cannot_be_read_is_damage():
     log = EventLog(store, PREFIX, "1")
     assert await damaged_keys(log) == [key(3)]
     with pytest.raises(IntegrityError, match=f"{key(3)} is damaged: it is listed but cannot"):
-        await gathered(log.read())
+        await collect(log.read())
 
 
 @async_test
 async def test_any_flipped_bit_is_detected_or_harmless():
     store, log = await make_log(1)
     data = store.content[key(1)]
-    events = await gathered(log.read())
+    events = await collect(log.read())
     for bit in range(len(data) * 8):
-        found, refusal = tried(decode_events, flipped(data, bit))
+        found, refusal = try_call(decode_events, flip_bit(data, bit))
         assert found == events or key(1) in refusal
 
 
@@ -185,11 +185,9 @@ async def test_a_log_is_read_in_pages(monkeypatch):
     monkeypatch.setattr(event_log, "PAGE_SIZE", 3)
     for commits in (2, 3, 4, 6, 7):
         store, log = await make_log(commits)
-        assert [event.seq for event in await gathered(log.read())] == list(
-            range(1, 2 * commits + 1)
-        )
+        assert [event.seq for event in await collect(log.read())] == list(range(1, 2 * commits + 1))
         store.forget()
-        await gathered(log.read(1, 3))
+        await collect(log.read(1, 3))
         assert len(store.read) <= 2
 
 
@@ -243,7 +241,7 @@ async def test_inspect_yields_tombstones_as_part_of_the_chain(monkeypatch):
     for seq in (1, 3):
         segment = decode_segment(key(seq), store.content[key(seq)])
         await store.put(key(seq), encode_tombstone(segment, NOW))
-    found = await gathered(log.inspect())
+    found = await collect(log.inspect())
     assert [each.is_pruned for each in found] == [True, True, False, False]
     other, _ = await make_log(2)
     wrong = decode_segment(key(3), other.content[key(3)])
@@ -264,7 +262,7 @@ class Point:
 @async_test
 async def test_an_unregistered_type_is_not_damage():
     register_type(Point, name="point", encode=lambda point: point.x, decode=Point)
-    store = Watched()
+    store = ObservedStore()
     log = EventLog(store, PREFIX, "1")
     await log.append([draft_event("set", set_=[("s", "point", Point(3))])])
     segment = decode_segment(key(1), store.content[key(1)])
@@ -278,7 +276,7 @@ async def test_an_unregistered_type_is_not_damage():
         await log.verify()
 
 
-class MissesKeys(Watched):
+class MissesKeys(ObservedStore):
     """Misses keys in its next listings, like a folder that changes while it is read."""
 
     def __init__(self):
@@ -287,7 +285,7 @@ class MissesKeys(Watched):
 
     async def list(self, prefix="", *, start_after="", limit=None):
         missed = self.misses.pop(0) if self.misses else ()
-        keys = await gathered(super().list(prefix, start_after=start_after))
+        keys = await collect(super().list(prefix, start_after=start_after))
         for key in [key for key in keys if key not in missed][:limit]:
             yield key
 

@@ -19,7 +19,7 @@ from holdfast.log.event import (
 )
 from holdfast.log.hash_chain import encode_canonical_event, link_event, link_events
 from holdfast.values.binary_encoding import canonicalize, encode
-from support.sample_values import deep, text, values
+from support.sample_values import nest_lists, text, values
 
 SETS = st.lists(st.tuples(text, text, values), max_size=4)
 DELETES = st.lists(st.tuples(text, text), max_size=4)
@@ -77,16 +77,16 @@ def test_values_in_events_have_the_full_nesting_limit():
     deepest = 1
     while True:
         try:
-            Store().set("n", "k", deep(deepest * 2))
+            Store().set("n", "k", nest_lists(deepest * 2))
         except TypeError:
             break
         deepest *= 2
     for depth in (deepest, deepest * 2 - 1):
         try:
-            Store().set("n", "k", deep(depth))
+            Store().set("n", "k", nest_lists(depth))
         except TypeError:
             continue
-        event = draft_event("deep", deep(depth), set_=[("n", "k", deep(depth))])
+        event = draft_event("deep", nest_lists(depth), set_=[("n", "k", nest_lists(depth))])
         again = draft_from_json(event_to_json(event))
         assert link_event(again, 1, "").hash == link_event(event, 1, "").hash
 

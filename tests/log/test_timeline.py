@@ -16,26 +16,10 @@ from holdfast.log.event import draft_event
 from holdfast.log.event_log import Position
 from holdfast.log.keyframe import decode_keyframe, encode_keyframe
 from holdfast.log.timeline import Timeline
-from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
+from support.observed_store import ObservedStore
 
 PLACE = "sessions/s/"
-
-
-class CountingStore(MemoryStateStore):
-    """Counts reads."""
-
-    def __init__(self):
-        super().__init__()
-        self.reads = []
-
-    async def _get(self, key):
-        self.reads.append(key)
-        return await super()._get(key)
-
-    async def _get_many(self, keys):
-        self.reads += keys
-        return await super()._get_many(keys)
 
 
 class Recorder:
@@ -68,7 +52,7 @@ class Recorder:
 
 
 async def make_recorder(commits, state_store=None, size=50):
-    recorder = Recorder(state_store or CountingStore())
+    recorder = Recorder(state_store or ObservedStore())
     for number in range(commits):
         await recorder.commit([("messages", f"{number:06}", "x" * size)])
     return recorder
@@ -95,9 +79,9 @@ async def test_every_position_loads_the_state_it_had(frequent_keyframes):
 @async_test
 async def test_a_load_reads_a_bounded_part_of_the_log(frequent_keyframes):
     recorder = await make_recorder(100)
-    recorder.state_store.reads.clear()
+    recorder.state_store.read.clear()
     await recorder.check([99])
-    read = recorder.state_store.reads
+    read = recorder.state_store.read
     assert len([key for key in read if "/log/" in key]) < 4 + 1
     assert len([key for key in read if "/keyframes/" in key]) <= 3 + 1
 
@@ -118,14 +102,14 @@ async def test_keyframes_of_a_growing_state_store_it_about_once(monkeypatch):
 @async_test
 async def test_overwriting_the_state_makes_keyframes_due_by_size(monkeypatch):
     monkeypatch.setattr(timeline, "KEYFRAME_SLACK", 2000)
-    recorder = Recorder(CountingStore())
+    recorder = Recorder(ObservedStore())
     for number in range(60):
         await recorder.commit([("state", "plan", f"{number}" * 200)])
     assert 2 < len(list_keyframes(recorder.state_store)) < 30
     await recorder.check()
-    recorder.state_store.reads.clear()
+    recorder.state_store.read.clear()
     await recorder.check([60])
-    assert len(recorder.state_store.reads) < 12
+    assert len(recorder.state_store.read) < 12
 
 
 @async_test
@@ -145,7 +129,7 @@ async def test_an_opened_timeline_continues_at_the_head(frequent_keyframes):
 
 @async_test
 async def test_a_position_inside_a_segment_can_be_loaded(frequent_keyframes):
-    recorder = Recorder(CountingStore())
+    recorder = Recorder(ObservedStore())
     for number in range(10):
         await recorder.commit([("messages", f"{number}", number)], events=3)
     loaded = await Timeline(recorder.state_store, PLACE, "1").load(14)
@@ -196,19 +180,17 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_keyframe_is_skipped_with_a_warning(frequent_keyframes, damage, caplog):
-    async def work():
-        recorder = await make_recorder(6)
-        (key,) = list_keyframes(recorder.state_store)
-        entry = await recorder.state_store.get(key)
-        await recorder.state_store.put(key, DAMAGE[damage](entry.value))
-        await recorder.check(range(1, 7))
-        assert f"{key} is damaged" in caplog.text
-        assert [
-            event.seq async for event in Timeline(recorder.state_store, PLACE, "1").events(6)
-        ] == [6]
-
-    asyncio.run(work())
+@async_test
+async def test_a_damaged_keyframe_is_skipped_with_a_warning(frequent_keyframes, damage, caplog):
+    recorder = await make_recorder(6)
+    (key,) = list_keyframes(recorder.state_store)
+    entry = await recorder.state_store.get(key)
+    await recorder.state_store.put(key, DAMAGE[damage](entry.value))
+    await recorder.check(range(1, 7))
+    assert f"{key} is damaged" in caplog.text
+    assert [event.seq async for event in Timeline(recorder.state_store, PLACE, "1").events(6)] == [
+        6
+    ]
 
 
 @async_test
@@ -252,7 +234,7 @@ def test_equal_states_have_equal_keyframe_bytes():
 )
 def test_any_history_loads_at_any_position(steps):
     async def work():
-        recorder = Recorder(CountingStore())
+        recorder = Recorder(ObservedStore())
         for values, gone in steps:
             await recorder.commit(
                 [("state", key, value) for key, value in values.items()],
@@ -277,20 +259,20 @@ async def test_events_are_read_from_the_keyframe_before_them(frequent_keyframes)
     await recorder.commit(events=5)
     everything = [event async for event in recorder.timeline.log.read()]
     assert [event async for event in recorder.timeline.events(1)] == everything
-    recorder.state_store.reads.clear()
+    recorder.state_store.read.clear()
     assert [event async for event in recorder.timeline.events(37, 43)] == everything[36:43]
     assert [event async for event in recorder.timeline.events(44, 50)] == everything[43:]
     assert [event async for event in recorder.timeline.events(60)] == []
-    assert not any("/log/000000000001" in key for key in recorder.state_store.reads)
+    assert not any("/log/000000000001" in key for key in recorder.state_store.read)
 
 
 @async_test
 async def test_the_change_token_changes_with_every_commit_without_reads(frequent_keyframes):
-    recorder = Recorder(CountingStore())
+    recorder = Recorder(ObservedStore())
     seen = {await recorder.timeline.change_token()}
     for number in range(20):
         await recorder.commit([("messages", f"{number:06}", "x" * 50)])
-        recorder.state_store.reads.clear()
+        recorder.state_store.read.clear()
         seen.add(await recorder.timeline.change_token())
-        assert recorder.state_store.reads == []
+        assert recorder.state_store.read == []
     assert len(seen) == 21

@@ -29,7 +29,7 @@ from holdfast.log.keyframe import decode_keyframe, encode_keyframe
 from holdfast.log.segment import decode_segment, encode_tombstone
 from holdfast.log.timeline import BaseKeyframe, Timeline
 from support.async_tests import async_test
-from support.observed_store import NOW, Interrupted, Watched, gathered
+from support.observed_store import NOW, InterruptedStore, ObservedStore, collect
 
 PREFIX = "place/"
 
@@ -105,7 +105,7 @@ async def prune(store, log_start, *, tombstones=True):
 
 @async_test
 async def test_a_tombstone_keeps_the_key_but_not_the_events():
-    store = Watched()
+    store = ObservedStore()
     log = EventLog(store, PREFIX, "1")
     await log.append([draft_event("first", {"secret": "x" * 5000})])
     await log.append([draft_event("second", {"secret": "x" * 5000})] * 3)
@@ -134,13 +134,13 @@ async def test_a_tombstone_keeps_the_key_but_not_the_events():
 
 @async_test
 async def test_pruned_events_are_not_found_and_later_ones_are_read(frequent_keyframes):
-    store = Watched()
+    store = ObservedStore()
     recorder = await Recorder(store).commit(10)
-    log_start = Position(6, (await gathered(recorder.timeline.log.read(6, 6)))[0].hash)
+    log_start = Position(6, (await collect(recorder.timeline.log.read(6, 6)))[0].hash)
     await prune(store, 6)
     with pytest.raises(NotFoundError, match="events 1 to 1 were pruned.*read later events"):
-        await gathered(EventLog(store, PREFIX, "1").read())
-    found = await gathered(EventLog(store, PREFIX, "1").read(7, after=log_start))
+        await collect(EventLog(store, PREFIX, "1").read())
+    found = await collect(EventLog(store, PREFIX, "1").read(7, after=log_start))
     assert [event.seq for event in found] == [7, 8, 9, 10]
     await recorder.check(6, 7, 8, 9, 10)
     with pytest.raises(NotFoundError, match="pruned"):
@@ -149,7 +149,7 @@ async def test_pruned_events_are_not_found_and_later_ones_are_read(frequent_keyf
 
 @async_test
 async def test_a_stale_writer_cannot_commit_after_a_prune(frequent_keyframes):
-    store = Watched()
+    store = ObservedStore()
     await Recorder(store).commit(3)
     stale = EventLog(store, PREFIX, "1")
     stale.head = (await Timeline(store, PREFIX, "1").load()).end
@@ -168,7 +168,7 @@ async def test_a_stale_writer_cannot_commit_after_a_prune(frequent_keyframes):
 @async_test
 async def test_a_pruned_log_can_be_continued(frequent_keyframes):
     for tombstones in (True, False):
-        store = Watched()
+        store = ObservedStore()
         recorder = await Recorder(store).commit(10)
         await prune(store, 6, tombstones=tombstones)
         again = Recorder(store)
@@ -182,28 +182,26 @@ async def test_a_pruned_log_can_be_continued(frequent_keyframes):
 # --------------------------------------------------------------------------- concurrent prunes
 
 
-def test_a_load_succeeds_during_a_concurrent_prune(frequent_keyframes):
-    async def work():
-        wanted = [(None, 0, 9), (10, 0, 9), (10, 8, 9), (9, 8, 9), (7, 4, 6), (6, 4, 6)]
-        for last, near, log_start in wanted:
-            at = 0
-            while True:
-                at += 1
-                inner = Watched()
-                recorder = await Recorder(inner).commit(10)
-                slow = Interrupted(inner, at, functools.partial(prune, inner, log_start))
-                found = await Timeline(slow, PREFIX, "1").load(last, near=near)
-                if slow.calls < at:
-                    break
-                assert found.store.snapshot().digest == recorder.past[last or 10].digest
-                assert found.end.seq == (last or 10)
-
-    asyncio.run(work())
+@async_test
+async def test_a_load_succeeds_during_a_concurrent_prune(frequent_keyframes):
+    wanted = [(None, 0, 9), (10, 0, 9), (10, 8, 9), (9, 8, 9), (7, 4, 6), (6, 4, 6)]
+    for last, near, log_start in wanted:
+        at = 0
+        while True:
+            at += 1
+            inner = ObservedStore()
+            recorder = await Recorder(inner).commit(10)
+            slow = InterruptedStore(inner, at, functools.partial(prune, inner, log_start))
+            found = await Timeline(slow, PREFIX, "1").load(last, near=near)
+            if slow.calls < at:
+                break
+            assert found.store.snapshot().digest == recorder.past[last or 10].digest
+            assert found.end.seq == (last or 10)
 
 
 @async_test
 async def test_damage_is_reported_after_the_retry(frequent_keyframes):
-    store = Watched()
+    store = ObservedStore()
     recorder = await Recorder(store).commit(10)
     await store.delete(segment_key(10))
     with pytest.raises(IntegrityError, match=f"{segment_key(10)} is missing"):
@@ -213,17 +211,17 @@ async def test_damage_is_reported_after_the_retry(frequent_keyframes):
 
 @async_test
 async def test_loading_an_event_beyond_the_head_fails(frequent_keyframes):
-    store = Watched()
+    store = ObservedStore()
     await Recorder(store).commit(10)
     with pytest.raises(IntegrityError, match=f"{segment_key(11)} is missing"):
         await Timeline(store, PREFIX, "1").load(11)
     with pytest.raises(IntegrityError, match=f"{segment_key(1)} is missing"):
-        await Timeline(Watched(), PREFIX, "1").load(1)
+        await Timeline(ObservedStore(), PREFIX, "1").load(1)
 
 
 @async_test
 async def test_a_hint_to_a_deleted_keyframe_is_ignored(frequent_keyframes):
-    store = Watched()
+    store = ObservedStore()
     recorder = await Recorder(store).commit(10)
     await prune(store, 6)
     for near in (4, 5, 8, 99):
@@ -233,7 +231,7 @@ async def test_a_hint_to_a_deleted_keyframe_is_ignored(frequent_keyframes):
 
 @async_test
 async def test_swapped_keyframes_are_detected_and_skipped(frequent_keyframes, caplog):
-    store = Watched()
+    store = ObservedStore()
     recorder = await Recorder(store).commit(10)
     content = store.content
     await store.put_many(
@@ -250,12 +248,12 @@ async def test_swapped_keyframes_are_detected_and_skipped(frequent_keyframes, ca
 
 @async_test
 async def test_a_damaged_keyframe_at_the_log_start_is_reported(frequent_keyframes):
-    store = Watched()
+    store = ObservedStore()
     recorder = await Recorder(store).commit(10)
     for seq in range(1, 5):
         await store.delete(segment_key(seq))
     await store.put(keyframe_key(4), b"{}")
-    for work in (recorder.timeline.load, lambda: gathered(Timeline(store, PREFIX, "1").events(6))):
+    for work in (recorder.timeline.load, lambda: collect(Timeline(store, PREFIX, "1").events(6))):
         with pytest.raises(IntegrityError, match=f"{keyframe_key(4)} is damaged"):
             await work()
 
@@ -265,7 +263,7 @@ async def test_a_damaged_keyframe_at_the_log_start_is_reported(frequent_keyframe
 
 @async_test
 async def test_a_keyframe_is_written_only_when_due(frequent_keyframes):
-    store = Watched()
+    store = ObservedStore()
     recorder = Recorder(store)
     for commits, expected in ((3, []), (1, [4]), (3, [4]), (1, [4, 8]), (8, [4, 8, 12, 16])):
         await recorder.commit(commits)
@@ -275,7 +273,7 @@ async def test_a_keyframe_is_written_only_when_due(frequent_keyframes):
     await recorder.check(*recorder.past)
 
 
-class RejectsKeyframes(Watched):
+class RejectsKeyframes(ObservedStore):
     """Rejects keyframes while ``refusing`` is set."""
 
     refusing = True
@@ -308,7 +306,7 @@ async def test_a_keyframe_that_cannot_be_written_is_postponed_with_a_warning(
 
 @async_test
 async def test_other_failures_to_write_a_keyframe_are_raised(frequent_keyframes):
-    store = Watched()
+    store = ObservedStore()
     recorder = await Recorder(store).commit(3)
 
     async def cancelled(*arguments, **conditions):
@@ -321,7 +319,7 @@ async def test_other_failures_to_write_a_keyframe_are_raised(frequent_keyframes)
 
 @async_test
 async def test_a_keyframe_whose_base_was_pruned_holds_the_whole_state(frequent_keyframes):
-    store = Watched()
+    store = ObservedStore()
     recorder = await Recorder(store).commit(7)
     other = Timeline(store, PREFIX, "1")
     await other.open()
@@ -337,7 +335,7 @@ async def test_a_keyframe_whose_base_was_pruned_holds_the_whole_state(frequent_k
 
 @async_test
 async def test_an_existing_keyframe_is_not_overwritten(frequent_keyframes):
-    store = Watched()
+    store = ObservedStore()
     recorder = await Recorder(store).commit(6)
     there = await Timeline(store, PREFIX, "1").load(4)
     before = store.content
@@ -351,7 +349,7 @@ async def test_an_existing_keyframe_is_not_overwritten(frequent_keyframes):
 
 @async_test
 async def test_keyframes_are_listed_within_bounds(frequent_keyframes):
-    store = Watched()
+    store = ObservedStore()
     await Recorder(store).commit(16)
     asked = Timeline(store, PREFIX, "1")
     assert await asked.list_keyframe_seqs() == [4, 8, 12, 16]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 from hypothesis import given
@@ -15,7 +13,7 @@ from holdfast.redaction.redactor import Redactor
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.transfer.manager import SnapshotManager
 from support.async_tests import async_test
-from support.conversations import opened
+from support.conversations import open_session
 from support.redaction_samples import (
     ADA,
     AWS,
@@ -23,14 +21,15 @@ from support.redaction_samples import (
     GITHUB,
     PHONE,
     REDACTOR,
-    all_text,
     check,
     export_work,
     list_removed,
+    read_all_text,
     redact_work,
 )
-from support.sample_documents import with_digest
-from support.sample_values import SAMPLES, identical, keys, values
+from support.sample_documents import update_digest
+from support.sample_values import SAMPLES, is_identical, keys, values
+from support.subprocesses import read_python
 
 # -------------------------------------------------------------------------------------- findings
 
@@ -50,7 +49,7 @@ def test_a_secret_is_removed_from_state_and_events(secret, kind):
         session.set("bytes", f"y {secret}".encode())
 
     document = redact_work(work)
-    assert secret not in all_text(document)
+    assert secret not in read_all_text(document)
     assert document.state.messages == [
         {"role": "user", "content": f"it is [redacted: {kind}], yes"}
     ]
@@ -117,7 +116,7 @@ def test_a_password_is_also_removed_from_messages():
         session.set("swordfish99", {"swordfish99": {"swordfish99"}})
 
     document = redact_work(work)
-    assert "swordfish99" not in all_text(document)
+    assert "swordfish99" not in read_all_text(document)
     call = document.state.messages[1]["tool_calls"][0]
     assert json.loads(call["arguments"]) == {"user": "ada", "password": "[redacted: secret]"}
     gone = "[redacted: secret]"
@@ -205,11 +204,11 @@ def test_namespaces_ids_tags_types_and_unknown_fields_are_redacted():
     tree = document.to_dict()
     tree |= {"tags": {ADA: BOB, "token": "abc123def456"}, "source_environment": ADA, "x": [ADA]}
     tree["state"]["note"] = BOB
-    new = REDACTOR.redact(Document.from_dict(with_digest(tree)))
+    new = REDACTOR.redact(Document.from_dict(update_digest(tree)))
     check(new, document)
-    assert ADA not in all_text(new)
-    assert BOB not in all_text(new)
-    assert "abc123def456" not in all_text(new)
+    assert ADA not in read_all_text(new)
+    assert BOB not in read_all_text(new)
+    assert "abc123def456" not in read_all_text(new)
     assert new.agent_id == "[redacted: email]"
     assert new.session_id == "ses [redacted: email 2]"
     assert new.state.namespaces == {"box/[redacted: email]": {"k": 1}}
@@ -259,14 +258,14 @@ def test_a_document_without_secrets_does_not_change():
     new = REDACTOR.redact(old)
     assert new.digest == old.digest
     assert [event.hash for event in new.events] == [event.hash for event in old.events]
-    assert new.to_dict() == with_digest({**old.to_dict(), "redactions": []})
+    assert new.to_dict() == update_digest({**old.to_dict(), "redactions": []})
     for key, value in SAMPLES.items():
-        assert identical(new.snapshot.get("state", key), value)
+        assert is_identical(new.snapshot.get("state", key), value)
 
 
 @async_test
 async def test_the_base_of_a_pruned_document_is_redacted():
-    session = await opened(MemoryStateStore())
+    session = await open_session(MemoryStateStore())
     for number in range(4):
         session.add_message("user", f"{number}: {ADA}")
         session.set("mail", {ADA: number})
@@ -280,7 +279,7 @@ async def test_the_base_of_a_pruned_document_is_redacted():
     assert new.base.get("state", "mail") == {"[redacted: email]": 3}
     assert new.events[0].prev == old.events[0].prev
     assert new.position.hash == new.events[-1].hash
-    assert ADA not in all_text(new)
+    assert ADA not in read_all_text(new)
 
 
 def test_a_document_without_events_is_redacted():
@@ -299,7 +298,7 @@ def test_a_second_redaction_adds_to_the_list():
     first = redact_work(work, Redactor(phones=False))
     tree = first.to_dict()
     tree["redactions"].append("a custom note")
-    second = REDACTOR.redact(Document.from_dict(with_digest(tree)))
+    second = REDACTOR.redact(Document.from_dict(update_digest(tree)))
     assert second.extra["redactions"] == [
         "a custom note",
         {"kind": "email", "path": "messages[0].content", "count": 2},
@@ -309,7 +308,7 @@ def test_a_second_redaction_adds_to_the_list():
 
 @async_test
 async def test_the_manager_exports_a_redacted_document():
-    session = await opened(MemoryStateStore())
+    session = await open_session(MemoryStateStore())
     session.add_message("user", ADA)
     await session.commit()
     manager = SnapshotManager(session.state_store)
@@ -346,7 +345,7 @@ def test_registered_types_are_redacted():
     assert document.state.values["b"] == [["Bob", "[redacted: email]"]]
     assert document.state.values["c"].name == "Eve"
     content = Redactor(patterns=False, paths=["values.b"])
-    assert BOB not in all_text(redact_work(work, content))
+    assert BOB not in read_all_text(redact_work(work, content))
 
 
 # ------------------------------------------------------------------------------- properties
@@ -390,7 +389,7 @@ def test_no_secret_remains_and_the_document_is_valid(work):
                 session.record(name.strip() or "x", value)
 
     document = redact_work(do)
-    whole = all_text(document)
+    whole = read_all_text(document)
     for secret in SECRETS:
         assert secret not in whole
         assert json.dumps(secret)[1:-1] not in whole
@@ -404,7 +403,7 @@ def test_values_without_secrets_do_not_change(state, data):
         session.record("x", data)
 
     old = export_work(do)
-    assert REDACTOR.redact(old).to_dict() == with_digest({**old.to_dict(), "redactions": []})
+    assert REDACTOR.redact(old).to_dict() == update_digest({**old.to_dict(), "redactions": []})
 
 
 # ------------------------------------------------------------------------- a missing library
@@ -427,9 +426,7 @@ except Exception as error:
 )
 def test_a_missing_library_is_a_missing_extra_error(module, off):
     program = MISSING.format(module=module, off=off)
-    told = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert told.stdout.startswith("MissingExtraError redaction needs the extra 'redaction'")
-    assert f"{module} is not installed" in told.stdout
-    assert "pip install 'holdfast[redaction]'" in told.stdout
+    output = read_python(program)
+    assert output.startswith("MissingExtraError redaction needs the extra 'redaction'")
+    assert f"{module} is not installed" in output
+    assert "pip install 'holdfast[redaction]'" in output

@@ -16,8 +16,16 @@ from holdfast.redaction.clean import Cleaner
 from holdfast.redaction.detect import Detector, blank_escapes
 from holdfast.redaction.known_texts import KnownTexts, list_encoded_forms
 from holdfast.redaction.redactor import Redactor
-from support.redaction_samples import ADA, AWS, GITHUB, PHONE, all_text, list_removed, redact_work
-from support.sample_values import identical
+from support.redaction_samples import (
+    ADA,
+    AWS,
+    GITHUB,
+    PHONE,
+    list_removed,
+    read_all_text,
+    redact_work,
+)
+from support.sample_values import is_identical
 
 ALL = {"secrets": True, "emails": True, "phones": True, "entropy": False, "region": None}
 DETECTOR = Detector(**ALL)
@@ -197,7 +205,7 @@ def test_text_at_a_path_is_removed_from_urls_and_nested_json():
         session.record("tool.called", {"arguments": in_json(in_json("Renée Dupont"))})
 
     document = redact_work(work, Redactor(paths=["values.customer"]))
-    whole = all_text(document)
+    whole = read_all_text(document)
     assert "Lovelace" not in whole
     assert "Dupont" not in whole
 
@@ -268,7 +276,7 @@ def test_a_value_with_a_secret_name_is_removed_from_any_container(value, expecte
     ],
 )
 def test_harmless_values_in_containers_are_kept(value):
-    assert identical(cleaned(value), value)
+    assert is_identical(cleaned(value), value)
 
 
 def test_a_secret_id_or_number_is_removed_everywhere():
@@ -278,7 +286,7 @@ def test_a_secret_id_or_number_is_removed_everywhere():
         session.add_message("user", f"it is {ID}")
 
     document = redact_work(work)
-    assert str(ID) not in all_text(document)
+    assert str(ID) not in read_all_text(document)
     ids = document.state.values["ids"]
     assert ids[:2] == [GONE, GONE]
     assert ids[2] == {GONE, "[redacted: secret 2]"}

@@ -11,10 +11,10 @@ from holdfast.redaction.redactor import Redactor
 from support.redaction_samples import (
     ADA,
     AWS,
-    all_text,
     check,
     export_work,
     list_removed,
+    read_all_text,
     redact_work,
 )
 
@@ -47,7 +47,7 @@ def test_a_value_at_a_path_is_removed_from_state_events_and_messages(path):
     assert [each["name"] for each in sets] == [gone, gone]
     assert document.state.messages[0]["content"] == f"My name is {gone}"
     assert document.events[6].data["prompt"] == f"about {gone}"
-    assert "Ada Lovelace" not in all_text(document)
+    assert "Ada Lovelace" not in read_all_text(document)
     assert list_removed(document)["path", path] == 3
 
 
@@ -99,7 +99,7 @@ def test_common_words_at_a_path_are_kept_elsewhere():
     document = named("messages[2].content", "messages[*].role")
     assert document.state.messages[0].keys() == {"role", "content", "id"}
     assert document.state.messages[2] == {"role": "[redacted: path]", "content": "[redacted: path]"}
-    assert "thanks" not in all_text(document)
+    assert "thanks" not in read_all_text(document)
 
 
 def test_paths_and_patterns_work_together():
@@ -118,7 +118,7 @@ def test_secrets_in_paths_are_not_listed():
         session.set("contacts", {ADA: {"name": "Ada Lovelace"}})
 
     document = redact_work(work, Redactor(paths=[f'values.contacts["{ADA}"].name']))
-    assert ADA not in all_text(document)
+    assert ADA not in read_all_text(document)
     assert document.state.values == {
         "contacts": {"[redacted: email]": {"name": "[redacted: path]"}}
     }
@@ -147,7 +147,7 @@ def test_text_in_bytes_at_a_path_is_removed_everywhere():
         session.add_message("user", "I am Ada Lovelace")
 
     document = redact_work(work, Redactor(patterns=False, paths=["values.a"]))
-    assert "Ada Lovelace" not in all_text(document)
+    assert "Ada Lovelace" not in read_all_text(document)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from support.rest_api import (
     ODD_PATH,
     TOKENS,
     WRITER,
-    bearer,
+    auth_header,
     connect_app,
     expect_ok,
     expect_problem,
@@ -41,7 +41,7 @@ async def test_app_works_when_mounted_under_a_prefix(store, outside):
         assert (await api.get(below + path)).status_code == 200, path
     expect_problem(await api.get(f"{below}/agents"), 401)
     expect_problem(await api.get(f"{below}/viewer/nothing"), 404)
-    writer = bearer(WRITER)
+    writer = auth_header(WRITER)
     assert expect_ok(await api.get(f"{below}/agents", headers=writer))["agents"] == [
         {"agent_id": ODD}
     ]

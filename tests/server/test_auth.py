@@ -14,11 +14,12 @@ from holdfast.server import Token, create_app, read_tokens
 from support.async_tests import async_test
 from support.rest_api import (
     ANN_ONLY,
+    READ_PATHS,
     READER,
     SES_1,
     TOKENS,
     WRITER,
-    bearer,
+    auth_header,
     connect,
     dump_store,
     expect_ok,
@@ -37,17 +38,7 @@ PUBLIC = [
     "/access",
 ]
 READS = [
-    "/agents",
-    "/agents/research-bot/sessions",
-    SES_1,
-    f"{SES_1}/events",
-    f"{SES_1}/events/1",
-    f"{SES_1}/state",
-    f"{SES_1}/diff?from=0",
-    f"{SES_1}/growth",
-    f"{SES_1}/snapshots",
-    f"{SES_1}/document",
-    "/agents/ses_1/snapshot",
+    *READ_PATHS,
     "/diff?from_agent=ann&from_session=ses_shared&to_agent=bob&to_session=ses_shared",
     "/metrics",
 ]
@@ -122,10 +113,10 @@ async def test_read_token_cannot_write(store, remote_api):
     await fill_store(store)
     before = await dump_store(store)
     for path in READS:
-        assert (await remote_api.get(path, headers=bearer(READER))).status_code == 200, path
+        assert (await remote_api.get(path, headers=auth_header(READER))).status_code == 200, path
     for method, path in WRITES:
         for query in ("", "?dry_run=true"):
-            response = await remote_api.request(method, path + query, headers=bearer(READER))
+            response = await remote_api.request(method, path + query, headers=auth_header(READER))
             expect_problem(response, 403, "reader", "read-only", kind="forbidden")
     assert await dump_store(store) == before
 
@@ -134,9 +125,9 @@ async def test_read_token_cannot_write(store, remote_api):
 async def test_write_token_can_read_and_write(store, remote_api):
     await fill_store(store)
     for path in READS:
-        assert (await remote_api.get(path, headers=bearer(WRITER))).status_code == 200, path
-    expect_ok(await remote_api.post(f"{SES_1}/snapshots", headers=bearer(WRITER)), 201)
-    expect_ok(await remote_api.delete(SES_1, headers=bearer(WRITER)), 204)
+        assert (await remote_api.get(path, headers=auth_header(WRITER))).status_code == 200, path
+    expect_ok(await remote_api.post(f"{SES_1}/snapshots", headers=auth_header(WRITER)), 201)
+    expect_ok(await remote_api.delete(SES_1, headers=auth_header(WRITER)), 204)
 
 
 @async_test
@@ -150,7 +141,7 @@ async def test_all_tokens_are_compared_in_constant_time(remote_api, monkeypatch)
     monkeypatch.setattr(hmac, "compare_digest", spy)
     for secret in (READER, WRITER, ANN_ONLY, "x", "x" * 1000):
         compared.clear()
-        await remote_api.get("/access", headers=bearer(secret))
+        await remote_api.get("/access", headers=auth_header(secret))
         assert compared == [(32, 32)] * len(TOKENS)
 
 
@@ -162,7 +153,7 @@ async def test_access_route_reports_what_a_token_allows(remote_api, api):
         (ANN_ONLY, "write", ["ann", "ghost"]),
         ("x" * 20, None, None),
     ):
-        tree = expect_ok(await remote_api.get("/access", headers=bearer(secret)))
+        tree = expect_ok(await remote_api.get("/access", headers=auth_header(secret)))
         assert tree == {"required": True, "scope": scope, "agents": agents}
     assert expect_ok(await remote_api.get("/access"))["scope"] is None
     assert expect_ok(await api.get("/access")) == {
@@ -178,7 +169,7 @@ async def test_access_route_reports_what_a_token_allows(remote_api, api):
 @async_test
 async def test_limited_token_sees_only_its_agents(store, remote_api):
     await fill_store(store)
-    ann_only = bearer(ANN_ONLY)
+    ann_only = auth_header(ANN_ONLY)
     assert expect_ok(await remote_api.get("/agents", headers=ann_only))["agents"] == [
         {"agent_id": "ann"}
     ]
@@ -195,7 +186,7 @@ async def test_limited_token_sees_only_its_agents(store, remote_api):
 async def test_limited_token_gets_403_for_other_agents_whether_they_exist_or_not(store, remote_api):
     await fill_store(store)
     before = await dump_store(store)
-    ann_only = bearer(ANN_ONLY)
+    ann_only = auth_header(ANN_ONLY)
     requests = [
         ("GET", "/agents/{}/sessions"),
         ("GET", "/agents/{}/sessions/{}"),
@@ -226,7 +217,9 @@ async def test_limited_token_gets_403_for_other_agents_whether_they_exist_or_not
 async def test_session_of_another_agent_looks_missing_to_a_limited_token(store, remote_api):
     await fill_store(store)
     for session in ("ses_1", "nothing"):
-        response = await remote_api.get(f"/agents/{session}/snapshot", headers=bearer(ANN_ONLY))
+        response = await remote_api.get(
+            f"/agents/{session}/snapshot", headers=auth_header(ANN_ONLY)
+        )
         tree = expect_problem(response, 404)
         assert "research-bot" not in str(tree)
         assert tree["detail"] == f"no session '{session}'"
@@ -235,8 +228,8 @@ async def test_session_of_another_agent_looks_missing_to_a_limited_token(store, 
 @async_test
 async def test_limited_token_cannot_copy_to_or_from_other_agents(store, remote_api):
     await fill_store(store)
-    ann_only = bearer(ANN_ONLY)
-    document = (await remote_api.get("/agents/ses_1/snapshot", headers=bearer(WRITER))).content
+    ann_only = auth_header(ANN_ONLY)
+    document = (await remote_api.get("/agents/ses_1/snapshot", headers=auth_header(WRITER))).content
     before = await dump_store(store)
     fork = await remote_api.post(f"{SHARED}/fork", json={"agent_id": "bob"}, headers=ann_only)
     expect_problem(fork, 403, "bob")
@@ -318,7 +311,7 @@ async def test_limited_token_cannot_delete_a_session(store, remote_api):
     await fill_store(store)
     before = await dump_store(store)
     for query in ("", "?dry_run=true"):
-        response = await remote_api.delete(SHARED + query, headers=bearer(ANN_ONLY))
+        response = await remote_api.delete(SHARED + query, headers=auth_header(ANN_ONLY))
         expect_problem(response, 403, "ann-only", "some agents", kind="forbidden")
     assert await dump_store(store) == before
 
@@ -417,9 +410,9 @@ def test_invalid_token_file_is_rejected(tmp_path, text, words):
 async def test_access_log_contains_no_token_query_or_header(store, remote_api, caplog):
     await fill_store(store)
     caplog.set_level(logging.DEBUG, logger="holdfast")
-    headers = {**bearer(WRITER), "Cookie": "cookie-secret", "X-Odd": "odd-secret"}
+    headers = {**auth_header(WRITER), "Cookie": "cookie-secret", "X-Odd": "odd-secret"}
     await remote_api.get(f"{SES_1}/document?tag=token=query-secret", headers=headers)
-    await remote_api.get("/agents", headers=bearer("wrong-secret-0123456789"))
+    await remote_api.get("/agents", headers=auth_header("wrong-secret-0123456789"))
     await remote_api.post(
         f"{SES_1}/restore?x=query-secret", json={"at": "body-secret"}, headers=headers
     )

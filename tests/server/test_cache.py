@@ -9,7 +9,7 @@ from holdfast.server import cache
 from holdfast.server.cache import StateCache
 from holdfast.server.problems import Problem
 from support.async_tests import async_test
-from support.observed_store import HERE, Watched
+from support.observed_store import HERE, ObservedStore
 
 pytestmark = pytest.mark.usefixtures("one_incarnation")
 
@@ -24,7 +24,7 @@ async def record(store, count=5):
 
 @async_test
 async def test_cached_state_is_validated_with_two_reads():
-    store = Watched()
+    store = ObservedStore()
     await record(store)
     states = StateCache(SnapshotArchive(store))
     first = await states.at(HERE, "3")
@@ -38,7 +38,7 @@ async def test_cached_state_is_validated_with_two_reads():
 
 @async_test
 async def test_recreated_session_is_not_served_from_the_cache():
-    store = Watched()
+    store = ObservedStore()
     await record(store)
     archive = SnapshotArchive(store)
     states = StateCache(archive)
@@ -55,7 +55,7 @@ async def test_recreated_session_is_not_served_from_the_cache():
 @async_test
 async def test_session_restored_from_a_backup_is_not_served_from_the_cache(with_keyframe):
     """It has the same start time and as many events."""
-    store = Watched()
+    store = ObservedStore()
     session = await record(store, 1)
     backup = store.content
     archive = SnapshotArchive(store)
@@ -79,7 +79,7 @@ async def test_session_restored_from_a_backup_is_not_served_from_the_cache(with_
 
 @async_test
 async def test_cached_state_is_not_served_if_its_event_is_missing_or_damaged():
-    store = Watched()
+    store = ObservedStore()
     session = await record(store)
     states = StateCache(SnapshotArchive(store))
     await states.at(HERE, "6")
@@ -94,7 +94,7 @@ async def test_cached_state_is_not_served_if_its_event_is_missing_or_damaged():
 
 @async_test
 async def test_pruned_state_is_not_served_from_the_cache():
-    store = Watched()
+    store = ObservedStore()
     await record(store)
     archive = SnapshotArchive(store)
     states = StateCache(archive)
@@ -108,7 +108,7 @@ async def test_pruned_state_is_not_served_from_the_cache():
 
 @async_test
 async def test_cache_is_bounded_by_number_and_size(monkeypatch):
-    store = Watched()
+    store = ObservedStore()
     await record(store, 20)
     states = StateCache(SnapshotArchive(store))
     monkeypatch.setattr(cache, "MAX_STATES", 4)

@@ -11,7 +11,7 @@ from support.rest_api import (
     SES_1,
     TOKENS,
     WRITER,
-    bearer,
+    auth_header,
     connect,
     expect_ok,
     expect_problem,
@@ -91,13 +91,15 @@ async def test_allowed_origin_can_read_and_write_with_a_token(store):
     refused = await api.get("/agents", headers=friend)
     expect_problem(refused, 401)
     assert refused.headers["access-control-allow-origin"] == FRIEND
-    response = await api.get("/agents", headers={**friend, **bearer(READER)})
+    response = await api.get("/agents", headers={**friend, **auth_header(READER)})
     assert response.headers["access-control-allow-origin"] == FRIEND
     assert "access-control-allow-credentials" not in response.headers
-    expect_ok(await api.post(f"{SES_1}/fork", headers={**friend, **bearer(WRITER)}), 201)
-    response = await api.get("/agents", headers={"Origin": EVIL, **bearer(READER)})
+    expect_ok(await api.post(f"{SES_1}/fork", headers={**friend, **auth_header(WRITER)}), 201)
+    response = await api.get("/agents", headers={"Origin": EVIL, **auth_header(READER)})
     assert "access-control-allow-origin" not in response.headers
-    expect_problem(await api.post(f"{SES_1}/fork", headers={"Origin": EVIL, **bearer(WRITER)}), 403)
+    expect_problem(
+        await api.post(f"{SES_1}/fork", headers={"Origin": EVIL, **auth_header(WRITER)}), 403
+    )
     response = await api.options(f"{SES_1}/fork", headers={**asking, "Origin": EVIL})
     assert response.headers.get("access-control-allow-origin") != EVIL
 

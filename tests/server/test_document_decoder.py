@@ -196,16 +196,14 @@ def test_dead_worker_is_replaced(running_app):
     assert workers() != before
 
 
-def test_concurrent_documents_share_two_workers(store):
-    async def send_together():
-        api = connect(store)
-        sent = [api.post(IMPORT, content=gzip.compress(b"{}")) for _ in range(8)]
-        for response in await asyncio.gather(*sent):
-            expect_problem(response, 422)
-        assert len(workers()) <= 2
-        api._transport.app.state.context.decoder.close()
-
-    asyncio.run(send_together())
+@async_test
+async def test_concurrent_documents_share_two_workers(store):
+    api = connect(store)
+    sent = [api.post(IMPORT, content=gzip.compress(b"{}")) for _ in range(8)]
+    for response in await asyncio.gather(*sent):
+        expect_problem(response, 422)
+    assert len(workers()) <= 2
+    api._transport.app.state.context.decoder.close()
 
 
 def test_small_plain_document_needs_no_worker(running_app):

@@ -23,7 +23,7 @@ from support.rest_api import (
     fill_store,
     open_session,
 )
-from support.sample_documents import with_digest
+from support.sample_documents import update_digest
 
 IMPORT = "/agents/snapshot/restore"
 UNREADABLE = "it is not JSON, or not compression as it says"
@@ -185,7 +185,7 @@ async def test_document_with_unknown_fields_is_imported(store, api):
     await fill_store(store)
     tree = expect_ok(await api.get(f"{SES_1}/document"))
     tree["x-team"] = {"owner": ["ada", {"$future": 1}]}
-    tree = with_digest(tree)
+    tree = update_digest(tree)
     _, other_api = connect_to_new_store()
     assert expect_ok(await other_api.post(IMPORT, json=tree))["created"] is True
     assert expect_ok(await other_api.get(f"{SES_1}/state"))["state"] == tree["state"]

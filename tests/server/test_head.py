@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.async_tests import async_test
-from support.rest_api import READER, SES_1, bearer, connect, expect_ok, fill_store
+from support.rest_api import READ_PATHS, READER, SES_1, auth_header, connect, expect_ok, fill_store
 
 PATHS = [
     "/",
@@ -15,17 +15,7 @@ PATHS = [
     "/health/live",
     "/health/ready",
     "/access",
-    "/agents",
-    "/agents/research-bot/sessions",
-    SES_1,
-    f"{SES_1}/events",
-    f"{SES_1}/events/1",
-    f"{SES_1}/state",
-    f"{SES_1}/diff?from=1",
-    f"{SES_1}/growth",
-    f"{SES_1}/snapshots",
-    f"{SES_1}/document",
-    "/agents/ses_1/snapshot",
+    *READ_PATHS,
     "/agents/nothing/snapshot",
     f"{SES_1}/state?at=1000",
     "/agents?limit=0",
@@ -54,7 +44,7 @@ async def test_head_needs_the_same_token_as_get(store, remote_api):
     for path, status in (("/agents", 401), (SES_1, 401), ("/", 200), ("/metrics", 401)):
         response = await remote_api.head(path)
         assert (response.status_code, response.content) == (status, b"")
-        assert (await remote_api.head(path, headers=bearer(READER))).status_code == 200
+        assert (await remote_api.head(path, headers=auth_header(READER))).status_code == 200
 
 
 @async_test

@@ -16,7 +16,7 @@ from support.rest_api import (
     TOKENS,
     WRITER,
     FailingStateStore,
-    bearer,
+    auth_header,
     connect,
     expect_ok,
     expect_problem,
@@ -56,7 +56,7 @@ async def test_server_is_live_but_not_ready_if_its_store_fails(caplog):
     expect_problem(await api.get("/health/ready"), 503, DOWN, kind="unavailable")
     # The store's address is only for clients with a token.
     assert "db.internal" not in expect_problem(await remote_api.get("/health/ready"), 503)["detail"]
-    expect_problem(await remote_api.get("/health/ready", headers=bearer(WRITER)), 503, DOWN)
+    expect_problem(await remote_api.get("/health/ready", headers=auth_header(WRITER)), 503, DOWN)
     assert DOWN in caplog.text
     store.error = None
     expect_ok(await api.get("/health/ready"))
@@ -125,7 +125,7 @@ async def test_requests_are_traced_if_a_provider_is_set_up(store, spans):
     parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     await api.get(f"{SES_1}/state?at=3", headers={"traceparent": parent})
     await api.get("/agents/unknown/sessions")
-    await api.get("/agents", headers=bearer("wrong-secret-0123456789"))
+    await api.get("/agents", headers=auth_header("wrong-secret-0123456789"))
     one, two, three = spans.get_finished_spans()
     assert one.name == "GET /agents/{agent_id}/sessions/{session_id}/state"
     assert f"{one.context.trace_id:x}" == "af7651916cd43dd8448eb211c80319c"

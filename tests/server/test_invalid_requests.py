@@ -6,21 +6,11 @@ import pytest
 
 from holdfast import NotFoundError, SnapshotManager
 from support.async_tests import async_test
-from support.rest_api import SES_1, expect_ok, expect_problem, send_raw
+from support.rest_api import READ_PATHS, SES_1, expect_ok, expect_problem, send_raw
 
 JSON = {"Content-Type": "application/json"}
 GETS = [
-    "/agents",
-    "/agents/research-bot/sessions",
-    SES_1,
-    f"{SES_1}/events",
-    f"{SES_1}/events/1",
-    f"{SES_1}/state",
-    f"{SES_1}/diff?from=0",
-    f"{SES_1}/growth",
-    f"{SES_1}/snapshots",
-    f"{SES_1}/document",
-    "/agents/ses_1/snapshot",
+    *READ_PATHS,
     "/health/live",
     "/metrics",
     "/access",

@@ -17,7 +17,7 @@ from support.rest_api import (
     READER,
     SES_1,
     TOKENS,
-    bearer,
+    auth_header,
     connect,
     connect_app,
     dump_store,
@@ -238,7 +238,7 @@ async def test_started_response_has_no_time_limit(store):
 async def test_body_is_not_read_before_the_token_is_checked(store):
     await fill_store(store)
     api = connect(store, tokens=TOKENS)
-    for headers, status in (({}, 401), (bearer("x" * 20), 401), (bearer(READER), 403)):
+    for headers, status in (({}, 401), (auth_header("x" * 20), 401), (auth_header(READER), 403)):
         read: list[int] = []
         for path in (IMPORT, f"{SES_1}/restore", f"{SES_1}/fork"):
             response = await api.post(path, content=stream_endlessly(read), headers=headers)

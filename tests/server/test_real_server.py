@@ -12,7 +12,7 @@ from holdfast import Session
 from holdfast.server import Limits
 from support.async_tests import run_async
 from support.http_server import LoggedServer, wait_until
-from support.rest_api import READER, SES_1, TOKENS, bearer, dump_store, fill_store
+from support.rest_api import READER, SES_1, TOKENS, auth_header, dump_store, fill_store
 
 CLOSE = b"Host: 127.0.0.1\r\nConnection: close\r\n"
 IMPORT = b"POST /agents/snapshot/restore HTTP/1.1\r\n"
@@ -144,5 +144,5 @@ def test_connection_is_reused_for_many_requests(store):
             assert http.get("/health/live").status_code == 200
             assert http.head("/health/live").status_code == 200
             assert http.head("/agents/ses_1/snapshot").status_code == 401
-            assert http.head("/agents/ses_1/snapshot", headers=bearer(READER)).content == b""
+            assert http.head("/agents/ses_1/snapshot", headers=auth_header(READER)).content == b""
         assert "secret" not in server.log

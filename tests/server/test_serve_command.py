@@ -20,7 +20,8 @@ from holdfast import BlockingSession
 from holdfast.cli.main import app
 from holdfast.server.run import open_socket
 from support.http_server import wait_until
-from support.rest_api import ANN_ONLY, READER, WRITER, bearer
+from support.rest_api import ANN_ONLY, READER, WRITER, auth_header
+from support.subprocesses import run_python
 
 PROGRAM = Path(sys.executable).with_name("holdfast")
 COMMAND = typer.main.get_command(app)
@@ -163,9 +164,7 @@ run.serve(Slow(), port=0, ready=ready)
 
 
 def test_running_request_is_cancelled_at_shutdown(folder):
-    ran = subprocess.run(
-        [sys.executable, "-c", SLOW], capture_output=True, text=True, check=False, timeout=60
-    )
+    ran = run_python(SLOW)
     assert ran.returncode == 0
     assert "Traceback" not in ran.stderr
     assert "Cancel 1 running task(s)" in ran.stderr
@@ -183,9 +182,9 @@ def test_tokens_come_from_options_a_file_and_the_environment(folder):
             (WRITER, "write", None),
             (ANN_ONLY, "write", ["ann"]),
         ):
-            tree = http.get("/access", headers=bearer(secret)).json()
+            tree = http.get("/access", headers=auth_header(secret)).json()
             assert (tree["scope"], tree["agents"]) == (scope, agents)
-        assert http.get("/agents", headers=bearer(ANN_ONLY)).json()["agents"] == [
+        assert http.get("/agents", headers=auth_header(ANN_ONLY)).json()["agents"] == [
             {"agent_id": "ann"}
         ]
         assert program.stop(signal.SIGINT) == 0
@@ -194,7 +193,7 @@ def test_tokens_come_from_options_a_file_and_the_environment(folder):
     with start(folder, "--host", "0.0.0.0", HOLDFAST_TOKEN=WRITER) as program:
         url = program.url.replace("0.0.0.0", "127.0.0.1")
         assert httpx.get(f"{url}/agents").status_code == 401
-        assert httpx.get(f"{url}/agents", headers=bearer(WRITER)).status_code == 200
+        assert httpx.get(f"{url}/agents", headers=auth_header(WRITER)).status_code == 200
         assert program.stop(signal.SIGTERM) == 0
 
 

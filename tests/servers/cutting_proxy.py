@@ -5,7 +5,7 @@ know. The proxy works with any protocol:
 
     with CuttingProxy(server.port) as proxy:
         store = open_state_store(f"redis://127.0.0.1:{proxy.port}")
-        proxy.lose_next_answer(after=b"EVALSHA")
+        proxy.lose_next_response(after=b"EVALSHA")
         await store.put("a", b"1", if_absent=True)
         assert proxy.lost == 1
 """
@@ -31,10 +31,10 @@ QUIET = 0.05
 
 @dataclass(frozen=True)
 class Loss:
-    """What to lose: the bytes that trigger it, and what to call before it is noticed."""
+    """What to lose: the bytes that trigger it, and a function to call before the cut."""
 
     mark: bytes
-    meanwhile: Callable[[], object] | None = None
+    action: Callable[[], object] | None = None
 
 
 @dataclass(eq=False)
@@ -46,10 +46,10 @@ class Route:
     far_reader: asyncio.StreamReader
     far_writer: asyncio.StreamWriter
     task: asyncio.Task[None] | None = None
-    doom: Loss | None = None
+    loss: Loss | None = None
     tail: bytes = field(default=b"", repr=False)
 
-    def carries(self, mark: bytes, data: bytes) -> bool:
+    def completes(self, mark: bytes, data: bytes) -> bool:
         """Return whether a mark ends in these bytes; it may start in the bytes before."""
         before = self.tail[max(0, len(self.tail) - len(mark) + 1) :]
         return mark in before + data
@@ -68,7 +68,7 @@ class CuttingProxy:
         self.tls = tls
         self.port = free_port()
         self.lost = 0
-        self._answers: list[Loss] = []
+        self._responses: list[Loss] = []
         self._requests: list[Loss] = []
         self._routes: set[Route] = set()
         self._server: asyncio.Server | None = None
@@ -76,13 +76,13 @@ class CuttingProxy:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="cutting-proxy")
 
-    def lose_next_answer(self, after: bytes, meanwhile: Callable[[], object] | None = None) -> None:
+    def lose_next_response(self, after: bytes, action: Callable[[], object] | None = None) -> None:
         """Cut the connection after the next request with these bytes was answered.
 
-        The server has done the work, and the client gets no response. ``meanwhile`` is called in
-        another thread before the client can notice. Each further call loses one more.
+        The server has done the work, and the client gets no response. ``action`` is called
+        in another thread before the connection is cut. Each further call loses one more.
         """
-        self._answers.append(Loss(after, meanwhile))
+        self._responses.append(Loss(after, action))
 
     def lose_next_request(self, at: bytes) -> None:
         """Cut the connection instead of forwarding the next request with these bytes."""
@@ -162,41 +162,44 @@ class CuttingProxy:
             return
         route = Route(reader, writer, *far, task=asyncio.current_task())
         self._routes.add(route)
-        ways = [asyncio.ensure_future(self._there(route)), asyncio.ensure_future(self._back(route))]
+        directions = [
+            asyncio.ensure_future(self._forward_requests(route)),
+            asyncio.ensure_future(self._forward_responses(route)),
+        ]
         try:
             with suppress(asyncio.CancelledError):  # by _cut, which waits for this to end
-                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
         finally:
             # First, as this may be cancelled again below.
             for end in (route.near_writer, route.far_writer):
                 end.transport.abort()
             self._routes.discard(route)
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
+            for direction in directions:
+                direction.cancel()
+            await asyncio.gather(*directions, return_exceptions=True)
 
-    async def _there(self, route: Route) -> None:
+    async def _forward_requests(self, route: Route) -> None:
         while data := await route.near_reader.read(CHUNK):
-            if self._takes(self._requests, route, data):
+            if self._take_loss(self._requests, route, data):
                 self.lost += 1
                 return
-            route.doom = route.doom or self._takes(self._answers, route, data)
+            route.loss = route.loss or self._take_loss(self._responses, route, data)
             route.tail = (route.tail + data)[-1024:]
             route.far_writer.write(data)
             await route.far_writer.drain()
 
-    async def _back(self, route: Route) -> None:
+    async def _forward_responses(self, route: Route) -> None:
         while data := await route.far_reader.read(CHUNK):
-            if route.doom is not None:
-                await self._rest_of_answer(route)
-                if route.doom.meanwhile is not None:
-                    await asyncio.to_thread(route.doom.meanwhile)
+            if route.loss is not None:
+                await self._read_rest(route)
+                if route.loss.action is not None:
+                    await asyncio.to_thread(route.loss.action)
                 self.lost += 1
                 return
             route.near_writer.write(data)
             await route.near_writer.drain()
 
-    async def _rest_of_answer(self, route: Route) -> None:
+    async def _read_rest(self, route: Route) -> None:
         """Wait until the server has sent its whole response, so that the request is done."""
         while True:
             try:
@@ -206,9 +209,9 @@ class CuttingProxy:
             except TimeoutError:
                 return
 
-    def _takes(self, losses: list[Loss], route: Route, data: bytes) -> Loss | None:
+    def _take_loss(self, losses: list[Loss], route: Route, data: bytes) -> Loss | None:
         for loss in losses:
-            if route.carries(loss.mark, data):
+            if route.completes(loss.mark, data):
                 losses.remove(loss)
                 return loss
         return None

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import run_async
-from support.conversations import opened
+from support.conversations import open_session
 
 
 @pytest.fixture
@@ -14,6 +14,6 @@ def session():
     """A new session without commits."""
 
     async def open_new():
-        return await opened(MemoryStateStore())
+        return await open_session(MemoryStateStore())
 
     return run_async(open_new())

@@ -8,7 +8,13 @@ from holdfast import BlockingSession, Catalog
 from holdfast.snapshots import SnapshotLocation
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test, run_async
-from support.conversations import contents, everything, opened, reopened, types
+from support.conversations import (
+    capture_state,
+    list_contents,
+    list_types,
+    open_session,
+    reopen_session,
+)
 
 
 @pytest.fixture
@@ -16,7 +22,7 @@ def crew():
     """A new multi-agent session."""
 
     async def begun():
-        return await opened(MemoryStateStore(), scope="multi_agent", agent_id="crew")
+        return await open_session(MemoryStateStore(), scope="multi_agent", agent_id="crew")
 
     return run_async(begun())
 
@@ -28,11 +34,11 @@ def test_agents_are_listed_once_they_joined(crew):
     crew.agent("critic")
     assert crew.agents == ["critic", "writer"]
     assert writer.agent_id == "writer"
-    assert types(crew.events)[1:] == ["agent.joined", "agent.joined"]
+    assert list_types(crew.events)[1:] == ["agent.joined", "agent.joined"]
     assert crew.events[1].data == {"agent": "writer"}
-    before = everything(crew)
+    before = capture_state(crew)
     crew.agent("writer")
-    assert everything(crew) == before
+    assert capture_state(crew) == before
     assert repr(writer).startswith("<SessionAgent writer of <Session ses of crew")
 
 
@@ -42,7 +48,7 @@ def test_agents_share_one_conversation_and_each_message_names_its_agent(crew):
     writer.add_message("assistant", "draft", model="m")
     critic.append_message({"role": "assistant", "content": "no", "agent": "another agent"})
     writer.add_message("assistant", "better")
-    assert contents(crew) == ["write", "draft", "no", "better"]
+    assert list_contents(crew) == ["write", "draft", "no", "better"]
     assert [message.get("agent") for message in crew.messages] == [
         None,
         "writer",
@@ -53,7 +59,7 @@ def test_agents_share_one_conversation_and_each_message_names_its_agent(crew):
         {"role": "assistant", "content": "draft", "model": "m", "agent": "writer"},
         {"role": "assistant", "content": "better", "agent": "writer"},
     ]
-    assert contents(critic) == ["no"]
+    assert list_contents(critic) == ["no"]
     assert crew.message_count == 4
 
 
@@ -84,10 +90,10 @@ def test_agents_with_similar_names_do_not_share_values(crew):
     ("agent_id", "error"), [("", ValueError), (7, TypeError), (None, TypeError)]
 )
 def test_an_invalid_agent_id_is_rejected(crew, agent_id, error):
-    before = everything(crew)
+    before = capture_state(crew)
     with pytest.raises(error, match="agent_id"):
         crew.agent(agent_id)
-    assert everything(crew) == before
+    assert capture_state(crew) == before
 
 
 def test_events_of_an_agent_have_its_id_if_their_data_is_a_dict(crew):
@@ -110,21 +116,21 @@ def test_an_agent_removes_only_its_own_messages(crew):
         writer.add_message("assistant", f"writer {text}")
         critic.add_message("assistant", f"critic {text}")
     assert writer.pop_message()["content"] == "writer c"
-    assert contents(crew)[-2:] == ["critic b", "critic c"]
+    assert list_contents(crew)[-2:] == ["critic b", "critic c"]
     critic.clear_messages()
-    assert contents(crew) == ["writer a", "writer b"]
+    assert list_contents(crew) == ["writer a", "writer b"]
     critic.add_message("assistant", "again")
-    assert contents(crew) == ["writer a", "writer b", "again"]
+    assert list_contents(crew) == ["writer a", "writer b", "again"]
     assert critic.pop_message()["content"] == "again"
     assert critic.pop_message() is None
-    before = everything(crew)
+    before = capture_state(crew)
     critic.clear_messages()
-    assert everything(crew) == before
+    assert capture_state(crew) == before
 
 
 @async_test
 async def test_restoring_a_snapshot_restores_all_agents():
-    crew = await opened(MemoryStateStore(), scope="multi_agent", agent_id="crew")
+    crew = await open_session(MemoryStateStore(), scope="multi_agent", agent_id="crew")
     writer, critic = crew.agent("writer"), crew.agent("critic")
     for part in (writer, critic):
         part.add_message("assistant", f"{part.agent_id} 1")
@@ -143,20 +149,20 @@ async def test_restoring_a_snapshot_restores_all_agents():
     assert crew.snapshot().digest == saved.digest
     assert crew.agents == ["critic", "writer"]
     assert (writer.get("step"), critic.get("step"), crew.get("shared")) == (1, 1, 1)
-    assert contents(crew) == ["writer 1", "critic 1"]
-    again = await reopened(crew)
+    assert list_contents(crew) == ["writer 1", "critic 1"]
+    again = await reopen_session(crew)
     assert again.agents == ["critic", "writer"]
-    assert contents(again.agent("critic")) == ["critic 1"]
+    assert list_contents(again.agent("critic")) == ["critic 1"]
     assert not again.is_dirty
 
 
 @async_test
 async def test_agents_continue_after_a_reload_and_a_rebase():
     store = MemoryStateStore()
-    one = await opened(store, scope="multi_agent", agent_id="crew")
+    one = await open_session(store, scope="multi_agent", agent_id="crew")
     writer = one.agent("writer")
     await one.commit()
-    other = await opened(store, scope="multi_agent", agent_id="crew")
+    other = await open_session(store, scope="multi_agent", agent_id="crew")
     critic = other.agent("critic")
     critic.add_message("assistant", "theirs")
     critic.set("step", 2)
@@ -167,15 +173,15 @@ async def test_agents_continue_after_a_reload_and_a_rebase():
     await other.reload()
     for session in (one, other):
         assert session.agents == ["critic", "writer"]
-        assert contents(session) == ["theirs", "mine"]
-    assert (contents(writer), contents(critic)) == (["mine"], ["theirs"])
+        assert list_contents(session) == ["theirs", "mine"]
+    assert (list_contents(writer), list_contents(critic)) == (["mine"], ["theirs"])
     assert (writer.get("step"), critic.get("step")) == (1, 2)
 
 
 @pytest.mark.parametrize("how", ["rolled back", "reloaded"])
 @async_test
 async def test_an_agent_joins_again_after_its_joining_was_rolled_back(how):
-    crew = await opened(MemoryStateStore(), scope="multi_agent", agent_id="crew")
+    crew = await open_session(MemoryStateStore(), scope="multi_agent", agent_id="crew")
     await crew.commit()
     mark = crew.snapshot()
     writer = crew.agent("writer")
@@ -190,13 +196,13 @@ async def test_an_agent_joins_again_after_its_joining_was_rolled_back(how):
 
 @async_test
 async def test_a_multi_agent_session_is_listed_under_its_group_id():
-    crew = await opened(MemoryStateStore(), scope="multi_agent", agent_id="crew")
+    crew = await open_session(MemoryStateStore(), scope="multi_agent", agent_id="crew")
     crew.agent("writer").add_message("assistant", "a")
     await crew.commit()
     catalog = Catalog(crew.state_store)
     assert (await catalog.latest_session("crew")).scope == "multi_agent"
     assert await catalog.locations("ses") == [SnapshotLocation("ses", "multi_agent", "crew")]
-    alone = await opened(crew.state_store, agent_id="crew")
+    alone = await open_session(crew.state_store, agent_id="crew")
     assert alone.messages == []
     fork = await crew.fork("other")
     assert (fork.scope, fork.agents) == ("multi_agent", ["writer"])
@@ -210,7 +216,7 @@ def test_a_blocking_session_has_agents_too():
         writer.set("x", 1)
         writer.record("tick")
         assert crew.agents == ["writer"]
-        assert contents(writer) == contents(crew) == ["a"]
+        assert list_contents(writer) == list_contents(crew) == ["a"]
         assert crew.events[-1].data == {"agent": "writer"}
         assert repr(writer).startswith("<SessionAgent writer of <BlockingSession s of crew")
     with (

@@ -6,8 +6,6 @@ import asyncio
 import inspect
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 
@@ -23,7 +21,8 @@ from holdfast import (
 )
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import run_async
-from support.conversations import contents, opened, types
+from support.conversations import list_contents, list_types, open_session
+from support.subprocesses import run_python
 
 
 def twin(state_store=None, session_id="ses", **options):
@@ -47,13 +46,13 @@ def scenario(session, call):
     session.record("tool.called", {"tool": "search"})
     session.status = "running"
     seen += [session.messages, session.state, session.status, session.message_count]
-    seen += [[(each.call_id, each.tool) for each in session.unfinished], types(session.events)]
+    seen += [[(each.call_id, each.tool) for each in session.unfinished], list_types(session.events)]
     call(session.commit())
     seen += [session.is_dirty, session.log.head.seq, len(session.events)]
     mark = session.snapshot()
     session.delete("plan")
     session.rollback(mark)
-    seen += [session.get("plan"), types(session.events)[-1]]
+    seen += [session.get("plan"), list_types(session.events)[-1]]
     saved = call(session.save(tags={"env": "test"}))
     seen += [saved.tags, saved.digest, saved.event_log_count, saved.unfinished]
     seen += [call(session.last_finished())]
@@ -65,7 +64,7 @@ def scenario(session, call):
     fork = call(session.fork("other", at=finished))
     seen += [fork.session_id, fork.message_count, type(fork) is type(session)]
     document = call(session.export(tags={"reason": "test"}))
-    seen += [document.event_log_count, types(document.events), document.tags]
+    seen += [document.event_log_count, list_types(document.events), document.tags]
     seen += [call(session.verify()).ok, call(session.once("pay", lambda: 42))]
     session.add_message("user", "dropped")
     call(session.reload())
@@ -84,7 +83,7 @@ def test_a_blocking_session_does_what_a_session_does():
         return await work
 
     with asyncio.Runner() as runner:
-        session = runner.run(awaited(opened(MemoryStateStore())))
+        session = runner.run(awaited(open_session(MemoryStateStore())))
         expected = scenario(session, lambda work: runner.run(awaited(work)))
     assert scenario(twin(MemoryStateStore()), lambda given: given) == expected
 
@@ -106,12 +105,12 @@ def test_a_session_can_be_resumed_by_both_classes(store):
         session.add_message("user", "blocking")
 
     async def go_on():
-        async with opened(store) as session:
+        async with open_session(store) as session:
             session.add_message("user", "async")
-            return contents(session)
+            return list_contents(session)
 
     assert run_async(go_on()) == ["blocking", "async"]
-    assert contents(twin(store)) == ["blocking", "async"]
+    assert list_contents(twin(store)) == ["blocking", "async"]
 
 
 # --------------------------------------------------------------------------- with blocks and URLs
@@ -123,7 +122,7 @@ def test_a_with_block_commits_except_after_an_exception(store):
     with pytest.raises(RuntimeError, match="the agent failed"), twin(store) as session:
         session.add_message("user", "lost")
         raise RuntimeError("the agent failed")
-    assert contents(twin(store)) == ["kept"]
+    assert list_contents(twin(store)) == ["kept"]
     assert store._closed is False
 
 
@@ -134,7 +133,7 @@ def test_a_store_that_the_session_opened_is_closed_with_it(tmp_path):
     with pytest.raises(StateStoreError, match="is closed"):
         session.reload()
     session = twin(url)
-    assert contents(session) == ["kept"]
+    assert list_contents(session) == ["kept"]
     session.add_message("user", "not committed")
     session.close()
     session.close()
@@ -153,7 +152,7 @@ def test_a_store_that_the_caller_opened_stays_open(store):
     assert session.state_store is store
     session.add_message("user", "b")
     session.commit()
-    assert contents(twin(store)) == ["a", "b"]
+    assert list_contents(twin(store)) == ["a", "b"]
 
 
 def test_a_fork_shares_the_store_and_does_not_close_it(tmp_path):
@@ -162,8 +161,8 @@ def test_a_fork_shares_the_store_and_does_not_close_it(tmp_path):
         with session.fork() as fork:
             fork.add_message("user", "b")
         session.add_message("user", "c")
-    assert contents(session) == ["a", "c"]
-    assert contents(fork) == ["a", "b"]
+    assert list_contents(session) == ["a", "c"]
+    assert list_contents(fork) == ["a", "b"]
 
 
 def test_the_store_is_closed_if_the_last_commit_fails(tmp_path):
@@ -207,7 +206,7 @@ def test_the_default_store_is_that_of_the_environment(tmp_path, monkeypatch):
         session.add_message("user", "a")
     assert (tmp_path / "named.db").exists()
     with twin() as session:
-        assert contents(session) == ["a"]
+        assert list_contents(session) == ["a"]
 
 
 def test_a_session_opened_without_an_id_is_new(store):
@@ -224,7 +223,7 @@ def test_a_blocking_session_works_inside_another_event_loop(tmp_path):
         with twin(f"sqlite:///{tmp_path}/state.db") as session:
             session.add_message("user", "inside")
             session.save()
-            return contents(session)
+            return list_contents(session)
 
     assert asyncio.run(work()) == ["inside"]
 
@@ -241,7 +240,7 @@ def test_a_blocking_call_inside_the_loop_of_the_portal_is_an_error(store):
     with pytest.raises(RuntimeError, match="use the async Session there"):
         get_portal().call(work())
     session.commit()
-    assert contents(twin(store)) == ["recorded"]
+    assert list_contents(twin(store)) == ["recorded"]
 
 
 class Stalled(MemoryStateStore):
@@ -287,7 +286,7 @@ def test_an_interrupt_ends_a_blocking_call_and_loses_nothing():
     assert session.is_dirty
     session.add_message("user", "goes on")
     session.commit()
-    assert contents(twin(store)) == ["waits", "goes on"]
+    assert list_contents(twin(store)) == ["waits", "goes on"]
     assert session.verify().ok
 
 
@@ -318,14 +317,7 @@ with BlockingSession.open(sys.argv[1], agent_id="bot", session_id="ses") as sess
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_process_continues_with_a_blocking_session(tmp_path):
     # In a subprocess, because forking a process with threads raises a warning.
-    finished = subprocess.run(
-        [sys.executable, "-c", AFTER_A_FORK, f"sqlite:///{tmp_path}/state.db"],
-        env={"PYTHONPATH": ":".join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    finished = run_python(AFTER_A_FORK, f"sqlite:///{tmp_path}/state.db")
     assert finished.stdout == "before child parent True\n", finished.stderr
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import BlockingSession
 from holdfast.stores.memory import MemoryStateStore
-from support.conversations import contents, types
+from support.conversations import list_contents, list_types
 
 
 def twin(state_store, **options):
@@ -61,7 +61,9 @@ def test_threads_share_a_session(url, tmp_path):
         session.reload()
         assert len(session.messages) == session.message_count == 60
         for number in range(4):
-            assert [turn for who, turn in contents(session) if who == number] == list(range(15))
+            assert [turn for who, turn in list_contents(session) if who == number] == list(
+                range(15)
+            )
         assert session.state == {f"thread {number}": 14 for number in range(4)}
         assert session.verify().ok
 
@@ -79,8 +81,8 @@ def test_threads_share_the_agents_of_a_session(store):
     in_threads(4, speak)
     assert crew.agents == [f"agent {number}" for number in range(4)]
     for name in crew.agents:
-        assert contents(crew.agent(name)) == list(range(20))
-    assert types(crew.events).count("agent.joined") == 4
+        assert list_contents(crew.agent(name)) == list(range(20))
+    assert list_types(crew.events).count("agent.joined") == 4
     assert crew.verify().ok
 
 
@@ -155,7 +157,7 @@ def test_an_agent_joins_once_if_two_threads_request_it(restless, store):
             crew.agent(f"agent {number}")
 
     in_threads(4, join)
-    assert types(crew.events).count("agent.joined") == 100
+    assert list_types(crew.events).count("agent.joined") == 100
 
 
 def test_unfinished_calls_are_consistent_while_another_thread_saves(store):

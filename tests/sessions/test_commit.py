@@ -12,8 +12,15 @@ from holdfast.sessions import backoff
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.base import WrappedStateStore
 from support.async_tests import async_test
-from support.conversations import Counted, contents, opened, reopened, said, two
+from support.conversations import (
+    add_messages,
+    list_contents,
+    open_session,
+    open_two_writers,
+    reopen_session,
+)
 from support.faults import Fault, FaultyStateStore
+from support.observed_store import ObservedStore
 
 pytestmark = pytest.mark.usefixtures("one_incarnation")
 
@@ -34,34 +41,34 @@ class InterceptingStateStore(WrappedStateStore):
 
 @async_test
 async def test_a_commit_writes_one_entry():
-    store = Counted()
-    session = await said(await opened(store), "first")
+    store = ObservedStore()
+    session = await add_messages(await open_session(store), "first")
     store.forget()
     session.add_message("user", "second")
     session.set("plan", 1)
     session.record("tick")
     await session.commit()
     assert store.calls == ["put_many"]
-    assert store.keys == ["sessions/ses/scopes/agent/bot/log/00000000/000000000003.json"]
+    assert store.written == ["sessions/ses/scopes/agent/bot/log/00000000/000000000003.json"]
 
 
 @async_test
 async def test_the_first_commit_is_one_write():
-    store = Counted()
-    session = await opened(store)
+    store = ObservedStore()
+    session = await open_session(store)
     store.forget()
     await session.commit()
     assert store.calls == ["put_many"]
-    assert len(store.keys) == 3
-    assert store.keys[0].endswith("/log/00000000/000000000001.json")
-    assert store.keys[1].startswith("agents/bot/sessions/")
-    assert store.keys[2].endswith("/snapshots/manifest.json")
+    assert len(store.written) == 3
+    assert store.written[0].endswith("/log/00000000/000000000001.json")
+    assert store.written[1].startswith("agents/bot/sessions/")
+    assert store.written[2].endswith("/snapshots/manifest.json")
 
 
 @async_test
 async def test_a_commit_without_pending_events_writes_nothing():
-    store = Counted()
-    session = await said(await opened(store), "first")
+    store = ObservedStore()
+    session = await add_messages(await open_session(store), "first")
     store.forget()
     await session.commit()
     async with session:
@@ -71,14 +78,14 @@ async def test_a_commit_without_pending_events_writes_nothing():
 
 @async_test
 async def test_a_save_writes_two_entries_at_once():
-    store = Counted()
-    session = await opened(store)
+    store = ObservedStore()
+    session = await open_session(store)
     await session.save()
     session.add_message("user", "more")
     store.forget()
     saved = await session.save()
     assert store.calls == ["put_many"]
-    assert store.keys == [
+    assert store.written == [
         "sessions/ses/scopes/agent/bot/log/00000000/000000000002.json",
         session.location.snapshot_key(saved.snapshot_id),
     ]
@@ -87,7 +94,7 @@ async def test_a_save_writes_two_entries_at_once():
 @async_test
 async def test_a_save_is_two_writes_without_atomic_batches():
     store = FaultyStateStore(MemoryStateStore(), atomic=False)
-    session = await opened(store)
+    session = await open_session(store)
     await session.save()
     session.add_message("user", "more")
     store.plan(None)
@@ -98,8 +105,8 @@ async def test_a_save_is_two_writes_without_atomic_batches():
 @pytest.mark.parametrize("how", ["commit", "save"])
 @async_test
 async def test_the_cost_of_a_commit_does_not_depend_on_the_length_of_the_session(how):
-    store = Counted()
-    session = await opened(store)
+    store = ObservedStore()
+    session = await open_session(store)
     cost = {}
     for turn in range(1, 1001):
         store.forget()
@@ -107,7 +114,7 @@ async def test_the_cost_of_a_commit_does_not_depend_on_the_length_of_the_session
         session.add_message("assistant", f"answer {turn:04}")
         session.set("turn", f"{turn:04}")
         await (session.commit() if how == "commit" else session.save())
-        cost[turn] = (list(store.calls), store.bytes)
+        cost[turn] = (list(store.calls), store.bytes_written)
     assert cost[10][0] == cost[1000][0] == ["put_many"]
     # The last seq has more digits.
     assert abs(cost[1000][1] - cost[10][1]) < 20
@@ -119,11 +126,14 @@ async def test_the_cost_of_a_commit_does_not_depend_on_the_length_of_the_session
 @async_test
 async def test_opening_reads_only_what_follows_the_last_keyframe(monkeypatch):
     monkeypatch.setattr(timeline, "MAX_SEGMENTS", 4)
-    store = Counted()
-    session = await said(await opened(store), *"abcdefghij")
-    assert [key[-14:] for key in store.held("/keyframes/")] == ["000005.json.gz", "000009.json.gz"]
-    other = await reopened(session)
-    assert contents(other) == list("abcdefghij")
+    store = ObservedStore()
+    session = await add_messages(await open_session(store), *"abcdefghij")
+    assert [key[-14:] for key in store.keys_with("/keyframes/")] == [
+        "000005.json.gz",
+        "000009.json.gz",
+    ]
+    other = await reopen_session(session)
+    assert list_contents(other) == list("abcdefghij")
     saved = await other.save()
     assert saved.keyframe == 9
     assert (await other.verify()).ok
@@ -133,16 +143,16 @@ async def test_opening_reads_only_what_follows_the_last_keyframe(monkeypatch):
 async def test_a_keyframe_that_cannot_be_written_does_not_fail_the_commit(monkeypatch, caplog):
     monkeypatch.setattr(timeline, "MAX_SEGMENTS", 2)
     store = FaultyStateStore(MemoryStateStore())
-    session = await opened(store)
+    session = await open_session(store)
     await session.commit()
     store.plan(Fault(2, "error"))
     with caplog.at_level(logging.WARNING):
-        await said(session, "a")
+        await add_messages(session, "a")
     assert "postponed to the next commit" in caplog.text
     assert not session.is_dirty
-    await said(session, "b")
+    await add_messages(session, "b")
     assert [key async for key in store.list(f"{session.location.prefix}keyframes/")] != []
-    assert contents(await reopened(session)) == ["a", "b"]
+    assert list_contents(await reopen_session(session)) == ["a", "b"]
 
 
 # --------------------------------------------------------------------------------- conflicts
@@ -150,9 +160,9 @@ async def test_a_keyframe_that_cannot_be_written_does_not_fail_the_commit(monkey
 
 @async_test
 async def test_a_commit_fails_and_writes_nothing_when_another_writer_committed_first():
-    store = Counted()
-    one, other = await two(store)
-    await said(one, "one")
+    store = ObservedStore()
+    one, other = await open_two_writers(store)
+    await add_messages(one, "one")
     other.add_message("user", "other")
     there = dict(store._entries)
     with pytest.raises(
@@ -164,30 +174,30 @@ async def test_a_commit_fails_and_writes_nothing_when_another_writer_committed_f
     assert lost.value.conflicts == []
     assert "or reload()" in str(lost.value)
     assert other.is_dirty
-    assert contents(other) == ["other"]
+    assert list_contents(other) == ["other"]
     with pytest.raises(ConflictError):
         await other.commit()
     await other.commit(on_conflict="rebase")
-    assert contents(await reopened(one)) == ["one", "other"]
+    assert list_contents(await reopen_session(one)) == ["one", "other"]
 
 
 @async_test
 async def test_a_rebase_succeeds_after_any_number_of_other_commits():
     store = InterceptingStateStore(MemoryStateStore())
-    one, other = await two(store)
+    one, other = await open_two_writers(store)
     others = iter("abcde")
 
     async def speak():
         text = next(others, None)
         if text is not None:
             store.before_write = None
-            await said(other, text)
+            await add_messages(other, text)
             store.before_write = speak
 
     store.before_write = speak
     one.add_message("user", "mine")
     await one.commit(on_conflict="rebase")
-    assert contents(await reopened(one)) == [*"abcde", "mine"]
+    assert list_contents(await reopen_session(one)) == [*"abcde", "mine"]
     assert (await one.verify()).ok
 
 
@@ -195,11 +205,11 @@ async def test_a_rebase_succeeds_after_any_number_of_other_commits():
 async def test_a_rebase_that_always_loses_fails_in_the_end(monkeypatch):
     monkeypatch.setattr(backoff, "GIVE_UP_AFTER", 0.2)
     store = InterceptingStateStore(MemoryStateStore())
-    one, other = await two(store)
+    one, other = await open_two_writers(store)
 
     async def speak():
         store.before_write = None
-        await said(other, "first again")
+        await add_messages(other, "first again")
         store.before_write = speak
 
     store.before_write = speak
@@ -208,13 +218,13 @@ async def test_a_rebase_that_always_loses_fails_in_the_end(monkeypatch):
         await one.commit(on_conflict="rebase")
     store.before_write = None
     await one.commit(on_conflict="rebase")
-    assert contents(await reopened(one))[-2:] == ["first again", "mine"]
+    assert list_contents(await reopen_session(one))[-2:] == ["first again", "mine"]
 
 
 @async_test
 async def test_a_conflict_on_another_key_is_raised_as_it_is():
     store = InterceptingStateStore(MemoryStateStore())
-    session = await said(await opened(store), "a")
+    session = await add_messages(await open_session(store), "a")
 
     async def refuse():
         raise ConflictError("another writer has it", key="agents/bot")
@@ -229,7 +239,7 @@ async def test_a_conflict_on_another_key_is_raised_as_it_is():
 @async_test
 async def test_a_conflict_without_another_writer_is_reported():
     store = InterceptingStateStore(MemoryStateStore())
-    session = await said(await opened(store), "a")
+    session = await add_messages(await open_session(store), "a")
 
     async def refuse():
         raise ConflictError("a store that does not say which key")
@@ -243,7 +253,7 @@ async def test_a_conflict_without_another_writer_is_reported():
 @async_test
 async def test_events_recorded_during_a_commit_stay_pending():
     store = InterceptingStateStore(MemoryStateStore())
-    session = await said(await opened(store), "a")
+    session = await add_messages(await open_session(store), "a")
 
     async def speak():
         store.before_write = None
@@ -255,8 +265,8 @@ async def test_events_recorded_during_a_commit_stay_pending():
     saved = await session.save()
     assert [message["content"] for message in saved.state.messages] == ["a", "b"]
     assert session.is_dirty
-    assert contents(await reopened(session)) == ["a", "b"]
+    assert list_contents(await reopen_session(session)) == ["a", "b"]
     await session.commit()
-    other = await reopened(session)
-    assert contents(other) == contents(session) == ["a", "b", "during the commit"]
+    other = await reopen_session(session)
+    assert list_contents(other) == list_contents(session) == ["a", "b", "during the commit"]
     assert other.get("x") == 1

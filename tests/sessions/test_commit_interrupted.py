@@ -18,13 +18,19 @@ from holdfast import (
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.transfer.copy import copy_sessions
 from support.async_tests import async_test
-from support.conversations import contents, opened, reopened, said, types
+from support.conversations import (
+    add_messages,
+    list_contents,
+    list_types,
+    open_session,
+    reopen_session,
+)
 from support.faults import Fault, FaultyStateStore
 
 
 async def pruned(session, *, days=0):
     """Prune to the last snapshot in another process, and again some days later."""
-    other = await reopened(session)
+    other = await reopen_session(session)
     for number in range(3):
         other.add_message("user", f"later {number}")
         await other.save()
@@ -48,7 +54,7 @@ NOT_DONE = [Fault(1, "error"), Fault(1, "unknown"), Fault(1, "cancelled")]
 @async_test
 async def test_a_repeated_commit_finds_out_whether_the_first_was_written(fault, how):
     store = FaultyStateStore(MemoryStateStore())
-    session = await opened(store)
+    session = await open_session(store)
     await session.save()
     session.add_message("user", "a")
     store.plan(fault)
@@ -58,12 +64,12 @@ async def test_a_repeated_commit_finds_out_whether_the_first_was_written(fault, 
     session.add_message("user", "b")
     await getattr(session, how)()
     assert not session.is_dirty
-    other = await reopened(session)
-    assert contents(other) == contents(session) == ["a", "b"]
+    other = await reopen_session(session)
+    assert list_contents(other) == list_contents(session) == ["a", "b"]
     assert list(other.events) == list(session.events)
-    assert types(other.events) == ["session.started", "message.appended", "message.appended"]
-    await said(session, "c")
-    assert contents(await reopened(session)) == ["a", "b", "c"]
+    assert list_types(other.events) == ["session.started", "message.appended", "message.appended"]
+    await add_messages(session, "c")
+    assert list_contents(await reopen_session(session)) == ["a", "b", "c"]
     assert (await session.verify()).ok
 
 
@@ -71,62 +77,64 @@ async def test_a_repeated_commit_finds_out_whether_the_first_was_written(fault, 
 @async_test
 async def test_a_repeated_first_commit_finds_out_whether_it_was_written(done):
     store = FaultyStateStore(MemoryStateStore())
-    session = await opened(store)
+    session = await open_session(store)
     store.plan(Fault(1, "unknown", done=done))
     with pytest.raises(StateStoreError):
         await session.commit()
     await session.commit()
-    assert types((await reopened(session)).events) == ["session.started"]
+    assert list_types((await reopen_session(session)).events) == ["session.started"]
 
 
 @async_test
 async def test_a_lost_response_is_recognized_before_commits_of_other_writers():
     store = FaultyStateStore(MemoryStateStore())
-    session = await said(await opened(store), "a")
+    session = await add_messages(await open_session(store), "a")
     session.add_message("user", "b")
     store.plan(Fault(1, "unknown", done=True))
     with pytest.raises(StateStoreError):
         await session.commit()
-    other = await said(await reopened(session), "theirs")
+    other = await add_messages(await reopen_session(session), "theirs")
     await session.commit()
     assert not session.is_dirty
-    assert contents(session) == ["a", "b"]
+    assert list_contents(session) == ["a", "b"]
     session.add_message("user", "c")
     with pytest.raises(ConflictError):
         await session.commit()
     await session.commit(on_conflict="rebase")
-    assert contents(session) == contents(await reopened(other)) == ["a", "b", "theirs", "c"]
+    assert (
+        list_contents(session)
+        == list_contents(await reopen_session(other))
+        == ["a", "b", "theirs", "c"]
+    )
 
 
 @async_test
 async def test_a_partly_written_batch_is_completed_by_the_next_commit():
     store = FaultyStateStore(MemoryStateStore(), atomic=False)
-    session = await said(await opened(store), "a")
+    session = await add_messages(await open_session(store), "a")
     session.add_message("user", "b")
     store.plan(Fault(2, "error"))
     with pytest.raises(StateStoreError):
         await session.save()
     saved = await session.save()
     assert saved.event_log_count == 3
-    assert contents(await reopened(session)) == ["a", "b"]
+    assert list_contents(await reopen_session(session)) == ["a", "b"]
     assert (await session.verify()).snapshots == 1
 
 
-def test_a_commit_after_a_cancelled_one_finds_out_whether_it_was_written(tmp_path):
-    async def work():
-        async with open_state_store(f"sqlite:///{tmp_path}/state.db") as store:
-            session = await said(await opened(store), "begun")
-            for number in range(20):
-                session.add_message("user", number)
-                task = asyncio.create_task(session.commit())
-                await asyncio.sleep(0 if number % 2 else 0.0005)
-                task.cancel()
-                await asyncio.wait([task])
-            await session.commit()
-            assert contents(await reopened(session)) == ["begun", *range(20)]
-            assert (await session.verify()).ok
-
-    asyncio.run(work())
+@async_test
+async def test_a_commit_after_a_cancelled_one_finds_out_whether_it_was_written(tmp_path):
+    async with open_state_store(f"sqlite:///{tmp_path}/state.db") as store:
+        session = await add_messages(await open_session(store), "begun")
+        for number in range(20):
+            session.add_message("user", number)
+            task = asyncio.create_task(session.commit())
+            await asyncio.sleep(0 if number % 2 else 0.0005)
+            task.cancel()
+            await asyncio.wait([task])
+        await session.commit()
+        assert list_contents(await reopen_session(session)) == ["begun", *range(20)]
+        assert (await session.verify()).ok
 
 
 # ------------------------------------------------------------------------------------ pruned logs
@@ -135,7 +143,7 @@ def test_a_commit_after_a_cancelled_one_finds_out_whether_it_was_written(tmp_pat
 @pytest.mark.parametrize("on_conflict", ["raise", "rebase"])
 @async_test
 async def test_a_writer_behind_a_pruned_log_gets_a_conflict(on_conflict):
-    session = await said(await opened(MemoryStateStore()), "a")
+    session = await add_messages(await open_session(MemoryStateStore()), "a")
     await pruned(session)
     session.add_message("user", "mine")
     with pytest.raises(ConflictError, match="the events up to 5 were pruned"):
@@ -143,14 +151,14 @@ async def test_a_writer_behind_a_pruned_log_gets_a_conflict(on_conflict):
     with pytest.raises(ConflictError):
         await session.save(on_conflict=on_conflict)
     await session.reload()
-    assert contents(session) == ["a", "later 0", "later 1", "later 2"]
-    await said(session, "mine")
+    assert list_contents(session) == ["a", "later 0", "later 1", "later 2"]
+    await add_messages(session, "mine")
     assert (await session.verify()).ok
 
 
 @async_test
 async def test_a_pruned_position_cannot_be_saved():
-    session = await said(await opened(MemoryStateStore()), "a")
+    session = await add_messages(await open_session(MemoryStateStore()), "a")
     await pruned(session)
     with pytest.raises(ConflictError, match="the events up to 5 were pruned"):
         await session.save()
@@ -181,10 +189,10 @@ async def everything(store):
 @STORES
 @async_test
 async def test_nothing_is_written_after_pruned_events_whose_tombstones_are_gone(new_store, goes_on):
-    session = await said(await opened(new_store()), "a")
+    session = await add_messages(await open_session(new_store()), "a")
     other = await pruned(session, days=2)
     if goes_on:
-        await said(other, "goes on")
+        await add_messages(other, "goes on")
     session.add_message("user", "mine")
     there = await everything(session.state_store)
     with pytest.raises(ConflictError, match="were pruned"):
@@ -196,13 +204,13 @@ async def test_nothing_is_written_after_pruned_events_whose_tombstones_are_gone(
 @async_test
 async def test_a_session_that_another_writer_created_first_is_a_conflict_or_rebased(new_store):
     store = new_store()
-    session = await opened(store)
-    await said(await opened(store), "theirs")
+    session = await open_session(store)
+    await add_messages(await open_session(store), "theirs")
     session.add_message("user", "mine")
     with pytest.raises(ConflictError):
         await session.commit()
     await session.commit(on_conflict="rebase")
-    assert contents(await opened(store)) == ["theirs", "mine"]
+    assert list_contents(await open_session(store)) == ["theirs", "mine"]
 
 
 @pytest.mark.parametrize("created_again", [False, True])
@@ -213,10 +221,10 @@ async def test_a_writer_of_a_deleted_session_is_not_acknowledged(
     new_store, operation, created_again
 ):
     store = new_store()
-    session = await said(await opened(store), "a", "b", "c")
+    session = await add_messages(await open_session(store), "a", "b", "c")
     await SnapshotArchive(store).delete_session(session_id="ses")
     if created_again:
-        await said(await opened(store), "new")
+        await add_messages(await open_session(store), "new")
     there = await everything(store)
     if operation != "save without events":
         session.add_message("user", "d")
@@ -224,8 +232,8 @@ async def test_a_writer_of_a_deleted_session_is_not_acknowledged(
         await (session.commit(on_conflict="rebase") if operation == "commit" else session.save())
     assert await everything(store) == there
     await session.reload()
-    assert contents(session) == (["new"] if created_again else [])
-    await said(session, "on")
+    assert list_contents(session) == (["new"] if created_again else [])
+    await add_messages(session, "on")
     assert (await session.verify()).ok
 
 
@@ -233,9 +241,9 @@ async def test_a_writer_of_a_deleted_session_is_not_acknowledged(
 @async_test
 async def test_a_writer_of_a_session_that_was_restored_from_a_backup_is_not_acknowledged(new_store):
     store, backup = new_store(), MemoryStateStore()
-    session = await said(await opened(store), "a")
+    session = await add_messages(await open_session(store), "a")
     await copy_sessions(store, backup)
-    await said(session, "b", "c")
+    await add_messages(session, "b", "c")
     await SnapshotArchive(store).delete_session(session_id="ses")
     await copy_sessions(backup, store)
     there = await everything(store)
@@ -244,18 +252,18 @@ async def test_a_writer_of_a_session_that_was_restored_from_a_backup_is_not_ackn
         await session.commit(on_conflict="rebase")
     assert await everything(store) == there
     await session.reload()
-    assert contents(session) == ["a"]
+    assert list_contents(session) == ["a"]
 
 
 @STORES
 @async_test
 async def test_a_writer_that_changes_the_manifest_does_not_disturb_another(new_store):
     store = new_store()
-    session = await said(await opened(store), "a")
+    session = await add_messages(await open_session(store), "a")
     given = SnapshotManifest(extra={"owner": "Ada"})
     await SnapshotArchive(store).save_manifest(location=session.location, manifest=given)
-    await said(session, "b")
-    assert contents(await reopened(session)) == ["a", "b"]
+    await add_messages(session, "b")
+    assert list_contents(await reopen_session(session)) == ["a", "b"]
     found = await SnapshotArchive(store).load_manifest(location=session.location)
     assert found.extra == {"owner": "Ada"}
 
@@ -264,19 +272,19 @@ async def test_a_writer_that_changes_the_manifest_does_not_disturb_another(new_s
 async def test_a_writer_that_stops_between_write_and_check_does_no_harm():
     inner = MemoryStateStore()
     store = FaultyStateStore(inner, atomic=False)
-    session = await said(await opened(store), "a")
+    session = await add_messages(await open_session(store), "a")
     await SnapshotArchive(inner).delete_session(session_id="ses")
-    new = await said(await opened(inner), "new")
+    new = await add_messages(await open_session(inner), "new")
     await new.save()
     session.add_message("user", "late")
     # Both entries are written, and then the process ends.
     store.plan(Fault(2, "crash", done=True))
     with pytest.raises(BaseException, match="crash"):
         await session.save()
-    again = await opened(inner)
-    assert contents(again) == ["new"]
+    again = await open_session(inner)
+    assert list_contents(again) == ["new"]
     assert (await again.verify()).ok
-    await said(again, "on")
+    await add_messages(again, "on")
     snapshot = await SnapshotArchive(inner).load_snapshot(location=new.location)
     assert [message["content"] for message in snapshot.state.messages] == ["new"]
     page = await SnapshotArchive(inner).list_snapshots(location=new.location)

@@ -20,7 +20,7 @@ from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 from support.async_tests import async_test
 from support.faults import RAISED, WAYS, Crash, Fault
-from support.session_operations import OPERATIONS, PLACES, Fork, ForkOfSnapshot, Process
+from support.session_operations import LOCATIONS, OPERATIONS, Fork, ForkOfSnapshot, Process
 
 # -------------------------------------------------------------------------------- stored data
 
@@ -42,7 +42,7 @@ async def read_disk(disk):
     ]
     found = {
         location: await read_session(store, location) | {"listed": listed.count(location)}
-        for location in PLACES
+        for location in LOCATIONS
         if location in listed or any(key.startswith(location.prefix) for key in disk._keys)
     }
     return {location: each for location, each in found.items() if any(each.values())}
@@ -92,7 +92,7 @@ def describe(snapshot):
 async def open_and_read_disk(disk, *, atomic):
     """Return all sessions after the next process has opened each of them."""
     process = Process(disk, atomic=atomic)
-    for location in PLACES:
+    for location in LOCATIONS:
         await process.open(location)
     return await read_disk(disk)
 
@@ -206,7 +206,7 @@ async def test_a_process_that_crashes_while_it_recovers_from_a_crash_does_no_har
             process = case.process(disk)
             process.store.plan(Fault(number, "crash"))
             try:
-                for location in PLACES:
+                for location in LOCATIONS:
                     await process.open(location)
                 break
             except Crash:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 
 import pytest
@@ -14,7 +13,14 @@ from holdfast.log import timeline
 from holdfast.sessions import event_view
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test, run_async
-from support.conversations import Counted, opened, reopened, said, two, types
+from support.conversations import (
+    add_messages,
+    list_types,
+    open_session,
+    open_two_writers,
+    reopen_session,
+)
+from support.observed_store import ObservedStore
 
 
 @pytest.fixture
@@ -26,7 +32,7 @@ def short(monkeypatch):
 
 async def grown(state_store, commits=10, waiting=2):
     """Return a session with some commits of two events each, and pending events."""
-    session = await opened(state_store)
+    session = await open_session(state_store)
     await session.commit()
     for number in range(commits):
         session.add_message("user", number)
@@ -44,7 +50,7 @@ async def pruned(session, kept=1):
     await session.save()
     policy = RetentionPolicy(last=kept)
     await session.archive.prune(location=session.location, policy=policy)
-    return await reopened(session)
+    return await reopen_session(session)
 
 
 @async_test
@@ -53,8 +59,8 @@ async def test_events_are_a_sequence_in_order():
     events = session.events
     assert len(events) == 1 + 20 + 2
     assert [event.seq for event in events] == list(range(1, 24))
-    assert types(events[:3]) == ["session.started", "message.appended", "tick"]
-    assert types(events[-3:]) == ["tick", "waiting", "waiting"]
+    assert list_types(events[:3]) == ["session.started", "message.appended", "tick"]
+    assert list_types(events[-3:]) == ["tick", "waiting", "waiting"]
     assert events[0].prev == ""
     assert [event.prev for event in events[1:]] == [event.hash for event in events[:-1]]
     assert repr(events) == "<EventView: 23 events>"
@@ -84,35 +90,35 @@ async def test_pending_events_have_their_future_positions():
     assert [event.seq for event in waiting] == [22, 23]
     await session.commit()
     assert session.events[-2:] == waiting
-    assert (await reopened(session)).events[-2:] == waiting
+    assert (await reopen_session(session)).events[-2:] == waiting
 
 
 @async_test
 async def test_a_view_includes_events_that_are_recorded_later():
-    session = await opened(MemoryStateStore())
+    session = await open_session(MemoryStateStore())
     events = session.events
     assert len(events) == 1
     session.record("tick")
-    assert types(events) == ["session.started", "tick"]
+    assert list_types(events) == ["session.started", "tick"]
     await session.commit()
     session.record("tock")
-    assert types(events) == ["session.started", "tick", "tock"]
+    assert list_types(events) == ["session.started", "tick", "tock"]
     assert events[-1].seq == 3
 
 
 @pytest.mark.parametrize("how", ["rebased", "reloaded"])
 @async_test
 async def test_a_view_is_valid_after_a_rebase(how):
-    one, other = await two(MemoryStateStore())
+    one, other = await open_two_writers(MemoryStateStore())
     one.record("mine")
     events = one.events
-    await said(other, "theirs")
+    await add_messages(other, "theirs")
     if how == "rebased":
         await one.commit(on_conflict="rebase")
     else:
         await one.reload()
     one.record("later")
-    assert types(events) == types(one.events)
+    assert list_types(events) == list_types(one.events)
     assert list(events) == list(one.events)
 
 
@@ -151,29 +157,27 @@ async def test_all_ways_of_reading_return_the_same_events():
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/state.db"])
-def test_events_that_are_not_in_memory_are_read_from_the_store(short, url, tmp_path):
-    async def work():
-        async with open_state_store(url.format(tmp_path)) as store:
-            session = await grown(store)
-            expected = [event async for event in session.log.read()] + session.events[-2:]
-            assert session._committer.tail.after.seq > 0
-            await check_all_ways(session, expected, SLICES)
-            again = await reopened(session)
-            assert again._committer.tail.after.seq == 15
-            await check_all_ways(again, expected[:-2], SLICES)
-            again.record("waiting")
-            assert again.events[-2:] == [expected[-3], again.events[-1]]
-
-    asyncio.run(work())
+@async_test
+async def test_events_that_are_not_in_memory_are_read_from_the_store(short, url, tmp_path):
+    async with open_state_store(url.format(tmp_path)) as store:
+        session = await grown(store)
+        expected = [event async for event in session.log.read()] + session.events[-2:]
+        assert session._committer.tail.after.seq > 0
+        await check_all_ways(session, expected, SLICES)
+        again = await reopen_session(session)
+        assert again._committer.tail.after.seq == 15
+        await check_all_ways(again, expected[:-2], SLICES)
+        again.record("waiting")
+        assert again.events[-2:] == [expected[-3], again.events[-1]]
 
 
 @async_test
 async def test_the_last_events_are_read_from_memory(short):
-    store = Counted()
-    session = await reopened(await grown(store, waiting=0))
+    store = ObservedStore()
+    session = await reopen_session(await grown(store, waiting=0))
     session.record("waiting")
     store.forget()
-    assert types(session.events[-4:]) == ["tick", "message.appended", "tick", "waiting"]
+    assert list_types(session.events[-4:]) == ["tick", "message.appended", "tick", "waiting"]
     assert session.events[-1].seq == len(session.events)
     assert store.calls == []
     assert session.events[0].seq == 1
@@ -189,12 +193,12 @@ async def test_the_first_event_after_a_prune_has_index_0(short):
     with pytest.raises(IndexError):
         again.events[0]
     for number in range(6):
-        await said(again, f"later {number}")
+        await add_messages(again, f"later {number}")
     again.record("waiting")
     assert [event.seq for event in again.events] == list(range(23, 30))
     expected = [event async for event in again.events]
     await check_all_ways(again, expected, SLICES)
-    await check_all_ways(await reopened(again), expected[:-1], SLICES)
+    await check_all_ways(await reopen_session(again), expected[:-1], SLICES)
 
 
 @async_test
@@ -208,7 +212,7 @@ async def test_events_between_kept_snapshots_stay_after_a_prune(short):
     left = list(again.events)
     assert [event.seq for event in left] == [14]
     assert again.events[0].type == "saved"
-    await said(again, *"efghi")
+    await add_messages(again, *"efghi")
     await check_all_ways(again, list(again.events), SLICES)
     assert [event.seq for event in again.events] == list(range(14, 20))
     assert before[-1].hash == left[0].prev
@@ -242,7 +246,7 @@ async def test_changing_an_event_does_not_change_what_is_committed(short):
     await session.commit()
     for event in session.events:
         tamper(event)
-    again = await reopened(session)
+    again = await reopen_session(session)
     assert again.get("plan") == {"steps": [1]}
     assert again.events[-1].data == {"args": [1]}
     assert again.events[-2].changes["set"] == [("state", "plan", {"steps": [1]})]
@@ -263,7 +267,7 @@ def tamper(event):
 
 @async_test
 async def test_repeated_reads_of_events_read_only_the_requested_ones(short):
-    store = Counted()
+    store = ObservedStore()
     session = await grown(store, commits=40)
     store.forget()
     for _ in range(5):
@@ -286,7 +290,7 @@ def test_a_view_behaves_like_a_list(commits, waiting, places):
     timeline.MAX_SEGMENTS, event_view.MAX_SEGMENTS_IN_MEMORY = 3, 2
 
     async def work():
-        session = await opened(MemoryStateStore())
+        session = await open_session(MemoryStateStore())
         for count in commits:
             for number in range(count):
                 session.record("tick", number)

@@ -17,44 +17,51 @@ from holdfast import (
 )
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
-from support.conversations import Effect, contents, everything, opened, reopened, said, two, types
+from support.conversations import (
+    Effect,
+    add_messages,
+    capture_state,
+    list_contents,
+    list_types,
+    open_session,
+    open_two_writers,
+    reopen_session,
+)
 from support.faults import Fault, FaultyStateStore
-from support.sample_values import SAMPLES, identical
+from support.sample_values import SAMPLES, is_identical
 
 
 @async_test
 async def test_an_effect_is_done_once_and_its_result_returned_from_then_on():
-    session = await opened(MemoryStateStore())
+    session = await open_session(MemoryStateStore())
     pay = Effect({"receipt": (1, 2)})
     for _ in range(3):
         assert await session.once("pay/42", pay) == {"receipt": (1, 2)}
     assert pay.times == 1
     assert not session.is_dirty
-    assert types(session.events) == ["session.started", "once.done"]
+    assert list_types(session.events) == ["session.started", "once.done"]
     assert session.events[-1].data == {"key": "pay/42"}
     assert await session.once("pay/43", pay) == {"receipt": (1, 2)}
     assert pay.times == 2
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/state.db"])
-def test_an_effect_is_not_done_again_by_the_next_process(url, tmp_path):
-    async def work():
-        async with open_state_store(url.format(tmp_path)) as store:
-            session = await opened(store)
-            session.add_message("user", "pay")
-            first, second = Effect("first"), Effect("second")
-            assert await session.once("pay", first) == "first"
-            other = await reopened(session)
-            assert contents(other) == ["pay"]
-            assert await other.once("pay", second) == "first"
-            assert (first.times, second.times) == (1, 0)
-
-    asyncio.run(work())
+@async_test
+async def test_an_effect_is_not_done_again_by_the_next_process(url, tmp_path):
+    async with open_state_store(url.format(tmp_path)) as store:
+        session = await open_session(store)
+        session.add_message("user", "pay")
+        first, second = Effect("first"), Effect("second")
+        assert await session.once("pay", first) == "first"
+        other = await reopen_session(session)
+        assert list_contents(other) == ["pay"]
+        assert await other.once("pay", second) == "first"
+        assert (first.times, second.times) == (1, 0)
 
 
 @async_test
 async def test_the_function_of_an_effect_may_be_async():
-    session = await opened(MemoryStateStore())
+    session = await open_session(MemoryStateStore())
     pay = Effect()
     assert await session.once("a", pay.slowly) == "paid"
     assert await session.once("a", pay.slowly) == "paid"
@@ -64,7 +71,7 @@ async def test_the_function_of_an_effect_may_be_async():
 
 @async_test
 async def test_concurrent_callers_get_the_same_result():
-    session = await opened(MemoryStateStore())
+    session = await open_session(MemoryStateStore())
     pay = Effect()
     results = await asyncio.gather(*(session.once("pay", pay.slowly) for _ in range(10)))
     assert results == ["paid"] * 10
@@ -77,43 +84,43 @@ async def test_concurrent_callers_get_the_same_result():
 
 @async_test
 async def test_results_are_copies():
-    session = await opened(MemoryStateStore())
+    session = await open_session(MemoryStateStore())
     (await session.once("k", lambda: {"list": [1]}))["list"].append(2)
     assert await session.once("k", dict) == {"list": [1]}
 
 
 @async_test
 async def test_a_result_may_have_any_supported_type():
-    session = await opened(MemoryStateStore())
+    session = await open_session(MemoryStateStore())
     for name, value in SAMPLES.items():
-        assert identical(await session.once(name, lambda value=value: value), value)
-    other = await reopened(session)
+        assert is_identical(await session.once(name, lambda value=value: value), value)
+    other = await reopen_session(session)
     for name, value in SAMPLES.items():
-        assert identical(await other.once(name, dict), value)
+        assert is_identical(await other.once(name, dict), value)
 
 
 @async_test
 async def test_an_effect_that_raised_is_done_by_the_next_call():
-    session = await said(await opened(MemoryStateStore()), "a")
+    session = await add_messages(await open_session(MemoryStateStore()), "a")
     failing = Effect(error=RuntimeError("no money"))
-    before = everything(session)
+    before = capture_state(session)
     for function in (failing, failing.slowly):
         with pytest.raises(RuntimeError, match="no money"):
             await session.once("pay", function)
-    assert everything(session) == before
+    assert capture_state(session) == before
     assert await session.once("pay", Effect()) == "paid"
     assert failing.times == 2
 
 
 @async_test
 async def test_an_effect_whose_result_cannot_be_stored_is_not_repeated():
-    session = await opened(MemoryStateStore())
+    session = await open_session(MemoryStateStore())
     odd = Effect(result={"connection": object()})
     with pytest.raises(UnsupportedValueError, match="could not be stored") as caught:
         await session.once("pay", odd)
     assert "result.connection" in str(caught.value)
     assert "is not repeated" in str(caught.value)
-    for again in (session, await reopened(session)):
+    for again in (session, await reopen_session(session)):
         with pytest.raises(UnsupportedValueError, match="could not be stored"):
             await again.once("pay", odd)
     assert odd.times == 1
@@ -122,7 +129,7 @@ async def test_an_effect_whose_result_cannot_be_stored_is_not_repeated():
 @pytest.mark.parametrize("key", [None, 7, "\ud800"])
 @async_test
 async def test_an_invalid_key_is_rejected_before_the_effect(key):
-    session = await opened(MemoryStateStore())
+    session = await open_session(MemoryStateStore())
     pay = Effect()
     with pytest.raises(TypeError):
         await session.once(key, pay)
@@ -140,10 +147,10 @@ class Step(str, enum.Enum):
 @pytest.mark.parametrize("key", [Name("pay"), Step.PAY])
 @async_test
 async def test_a_key_that_is_a_str_subclass_becomes_a_plain_str(key):
-    session = await opened(MemoryStateStore())
+    session = await open_session(MemoryStateStore())
     pay = Effect()
     assert await session.once(key, pay) == "paid"
-    assert await (await reopened(session)).once("pay", pay) == "paid"
+    assert await (await reopen_session(session)).once("pay", pay) == "paid"
     assert pay.times == 1
 
 
@@ -152,25 +159,25 @@ async def test_a_key_that_is_a_str_subclass_becomes_a_plain_str(key):
 
 @async_test
 async def test_rollbacks_and_restores_keep_effects():
-    session = await said(await opened(MemoryStateStore()), "a")
+    session = await add_messages(await open_session(MemoryStateStore()), "a")
     saved, mark = await session.save(), session.snapshot()
     pay = Effect()
     await session.once("pay", pay)
-    await said(session, "b")
+    await add_messages(session, "b")
     session.rollback(mark)
-    assert contents(session) == ["a"]
+    assert list_contents(session) == ["a"]
     assert await session.once("pay", pay) == "paid"
     await session.restore(saved.snapshot_id)
     assert await session.once("pay", pay) == "paid"
-    again = await reopened(session)
-    assert contents(again) == ["a"]
+    again = await reopen_session(session)
+    assert list_contents(again) == ["a"]
     assert await again.once("pay", pay) == "paid"
     assert pay.times == 1
 
 
 @async_test
 async def test_restoring_a_state_with_more_effects_adopts_them():
-    session = await opened(MemoryStateStore())
+    session = await open_session(MemoryStateStore())
     await session.once("both", Effect("session"))
     other = await session.fork("other")
     pay = Effect("other")
@@ -182,7 +189,7 @@ async def test_restoring_a_state_with_more_effects_adopts_them():
 
 @async_test
 async def test_a_fork_has_the_effects_of_its_origin():
-    session = await opened(MemoryStateStore())
+    session = await open_session(MemoryStateStore())
     before = session.snapshot()
     pay = Effect()
     await session.once("pay", pay)
@@ -199,23 +206,23 @@ async def test_a_fork_has_the_effects_of_its_origin():
 
 @async_test
 async def test_an_effect_that_another_process_did_is_not_repeated():
-    one, other = await two(MemoryStateStore())
+    one, other = await open_two_writers(MemoryStateStore())
     await other.once("pay", Effect("theirs"))
-    await said(other, "theirs")
+    await add_messages(other, "theirs")
     one.add_message("user", "mine")
     pay = Effect("mine")
     assert await one.once("pay", pay) == "theirs"
     assert pay.times == 0
-    assert contents(one) == ["theirs", "mine"]
+    assert list_contents(one) == ["theirs", "mine"]
     assert one.is_dirty
     await one.commit()
-    assert contents(await reopened(one)) == ["theirs", "mine"]
+    assert list_contents(await reopen_session(one)) == ["theirs", "mine"]
 
 
 @async_test
 async def test_other_commits_do_not_prevent_an_effect():
-    one, other = await two(MemoryStateStore())
-    await said(other, "theirs")
+    one, other = await open_two_writers(MemoryStateStore())
+    await add_messages(other, "theirs")
     one.add_message("user", "mine")
 
     def pay():
@@ -223,22 +230,22 @@ async def test_other_commits_do_not_prevent_an_effect():
 
     assert await one.once("pay", pay) == "paid"
     assert not one.is_dirty
-    assert contents(await reopened(one)) == ["theirs", "mine"]
+    assert list_contents(await reopen_session(one)) == ["theirs", "mine"]
 
 
 @async_test
 async def test_an_effect_is_done_in_a_session_that_two_writers_started():
     store = MemoryStateStore()
-    one, other = await opened(store), await opened(store)
-    await said(other, "theirs")
+    one, other = await open_session(store), await open_session(store)
+    await add_messages(other, "theirs")
     assert await one.once("pay", Effect()) == "paid"
-    assert contents(await reopened(one)) == ["theirs"]
+    assert list_contents(await reopen_session(one)) == ["theirs"]
 
 
 @async_test
 async def test_an_effect_of_another_writer_that_started_the_session_is_not_repeated():
     store = MemoryStateStore()
-    one, other = await opened(store), await opened(store)
+    one, other = await open_session(store), await open_session(store)
     await other.once("pay", Effect("theirs"))
     pay = Effect("mine")
     assert await one.once("pay", pay) == "theirs"
@@ -247,7 +254,7 @@ async def test_an_effect_of_another_writer_that_started_the_session_is_not_repea
 
 @async_test
 async def test_concurrent_effects_with_different_results_are_a_conflict():
-    one, other = await two(MemoryStateStore())
+    one, other = await open_two_writers(MemoryStateStore())
 
     async def pay():
         await other.once("pay", Effect("theirs"))
@@ -267,14 +274,14 @@ async def test_concurrent_effects_with_different_results_are_a_conflict():
 @async_test
 async def test_a_result_is_committed_before_it_is_returned_despite_faults(done):
     store = FaultyStateStore(MemoryStateStore())
-    session = await said(await opened(store), "a")
+    session = await add_messages(await open_session(store), "a")
     store.plan(Fault(1, "unknown", done=done))
     pay = Effect()
     with pytest.raises(StateStoreError):
         await session.once("pay", pay)
     assert await session.once("pay", pay) == "paid"
     assert pay.times == 1
-    again = await reopened(session)
+    again = await reopen_session(session)
     assert await again.once("pay", pay) == "paid"
     assert pay.times == 1
 
@@ -282,12 +289,12 @@ async def test_a_result_is_committed_before_it_is_returned_despite_faults(done):
 @async_test
 async def test_an_effect_of_another_writer_after_a_lost_response_is_not_repeated():
     store = FaultyStateStore(MemoryStateStore())
-    session = await said(await opened(store), "a")
+    session = await add_messages(await open_session(store), "a")
     session.add_message("user", "b")
     store.plan(Fault(1, "unknown", done=True))
     with pytest.raises(StateStoreError):
         await session.commit()
-    await (await reopened(session)).once("pay", Effect("theirs"))
+    await (await reopen_session(session)).once("pay", Effect("theirs"))
     pay = Effect("mine")
     assert await session.once("pay", pay) == "theirs"
     assert pay.times == 0
@@ -357,15 +364,15 @@ def test_the_function_of_an_effect_may_record_and_commit():
         return "paid"
 
     assert session.once("pay", pay) == "paid"
-    assert types(session.events) == ["session.started", "tool.called", "once.done"]
+    assert list_types(session.events) == ["session.started", "tool.called", "once.done"]
 
 
 @async_test
 async def test_concurrent_effects_with_equal_results_are_a_conflict():
     store = MemoryStateStore()
-    one = await opened(store)
+    one = await open_session(store)
     await one.commit()
-    two = await opened(store)
+    two = await open_session(store)
 
     async def slowly():
         await one.once("pay", lambda: "paid")
@@ -380,7 +387,7 @@ async def test_concurrent_effects_with_equal_results_are_a_conflict():
 
 @async_test
 async def test_once_takes_a_function():
-    session = await opened(MemoryStateStore())
+    session = await open_session(MemoryStateStore())
     with pytest.raises(TypeError, match="once takes a function"):
         await session.once("pay", "paid")
     assert not session.snapshot().contains("once", "pay")

@@ -15,15 +15,24 @@ import pytest
 from holdfast import BlockingSession, ConflictError, StateStoreError, UnsupportedValueError
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
-from support.conversations import Counted, Effect, contents, opened, reopened, said, two, types
+from support.conversations import (
+    Effect,
+    add_messages,
+    list_contents,
+    list_types,
+    open_session,
+    open_two_writers,
+    reopen_session,
+)
 from support.faults import WAYS, Fault, FaultyStateStore
+from support.observed_store import ObservedStore
 
 SRC = str(Path(__file__).parents[2] / "src")
 
 
 async def committed(session, **values):
     """Commit values in another process."""
-    other = await reopened(session)
+    other = await reopen_session(session)
     for key, value in values.items():
         other.set(key, value)
     await other.commit()
@@ -34,7 +43,7 @@ async def committed(session, **values):
 
 @async_test
 async def test_a_conflict_on_another_key_during_the_effect_does_not_lose_its_result():
-    session = await said(await opened(MemoryStateStore()), "a")
+    session = await add_messages(await open_session(MemoryStateStore()), "a")
     effect = Effect()
 
     async def pay():
@@ -44,7 +53,7 @@ async def test_a_conflict_on_another_key_during_the_effect_does_not_lose_its_res
 
     assert await session.once("pay", pay) == "paid"
     assert session.is_dirty
-    assert await (await reopened(session)).once("pay", effect) == "paid"
+    assert await (await reopen_session(session)).once("pay", effect) == "paid"
     assert await session.once("pay", effect) == "paid"
     for on_conflict in ("raise", "rebase"):
         with pytest.raises(ConflictError):
@@ -54,18 +63,18 @@ async def test_a_conflict_on_another_key_during_the_effect_does_not_lose_its_res
     assert session.get("plan") == "theirs"
     assert await session.once("pay", effect) == "paid"
     assert effect.times == 1
-    assert types(session.events).count("once.done") == 1
+    assert list_types(session.events).count("once.done") == 1
     assert (await session.verify()).ok
 
 
 @async_test
 async def test_pending_events_are_committed_before_the_effect():
-    session = await opened(MemoryStateStore())
+    session = await open_session(MemoryStateStore())
     session.add_message("user", "pay")
     seen = []
 
     async def pay():
-        seen.extend(contents(await reopened(session)))
+        seen.extend(list_contents(await reopen_session(session)))
         raise RuntimeError("no money")
 
     with pytest.raises(RuntimeError, match="no money"):
@@ -76,7 +85,7 @@ async def test_pending_events_are_committed_before_the_effect():
 
 @async_test
 async def test_a_conflict_of_pending_events_is_raised_before_the_effect():
-    session = await said(await opened(MemoryStateStore()), "a")
+    session = await add_messages(await open_session(MemoryStateStore()), "a")
     session.set("plan", "mine")
     await committed(session, plan="theirs")
     pay = Effect()
@@ -90,24 +99,24 @@ async def test_a_conflict_of_pending_events_is_raised_before_the_effect():
 
 @async_test
 async def test_events_recorded_during_the_effect_stay_pending_on_top_of_the_result():
-    session = await said(await opened(MemoryStateStore()), "a")
+    session = await add_messages(await open_session(MemoryStateStore()), "a")
 
     async def pay():
         session.add_message("user", "b")
         session.set("plan", "mine")
         await committed(session, other="theirs")
-        await said(await reopened(session), "theirs")
+        await add_messages(await reopen_session(session), "theirs")
         session.add_message("user", "c")
         return "paid"
 
     assert await session.once("pay", pay) == "paid"
     assert session.is_dirty
-    assert contents(await reopened(session)) == ["a", "theirs"]
-    assert contents(session) == ["a", "theirs", "b", "c"]
+    assert list_contents(await reopen_session(session)) == ["a", "theirs"]
+    assert list_contents(session) == ["a", "theirs", "b", "c"]
     assert session.message_count == 4
     await session.commit()
-    again = await reopened(session)
-    assert contents(again) == ["a", "theirs", "b", "c"]
+    again = await reopen_session(session)
+    assert list_contents(again) == ["a", "theirs", "b", "c"]
     assert again.state == {"plan": "mine", "other": "theirs"}
     assert await again.once("pay", Effect("never")) == "paid"
     assert again.snapshot().digest == session.snapshot().digest
@@ -116,8 +125,8 @@ async def test_events_recorded_during_the_effect_stay_pending_on_top_of_the_resu
 
 @async_test
 async def test_a_key_that_is_done_writes_nothing():
-    store = Counted()
-    session = await opened(store)
+    store = ObservedStore()
+    session = await open_session(store)
     await session.once("pay", Effect())
     session.set("plan", 1)
     store.forget()
@@ -128,17 +137,17 @@ async def test_a_key_that_is_done_writes_nothing():
 
 @async_test
 async def test_an_effect_costs_one_listing_and_one_write():
-    store = Counted()
-    session = await said(await opened(store), "a")
+    store = ObservedStore()
+    session = await add_messages(await open_session(store), "a")
     store.forget()
     await session.once("pay", Effect())
     assert store.calls == ["list", "put_many"]
-    assert len(store.keys) == 1
+    assert len(store.written) == 1
 
 
 @async_test
 async def test_concurrent_effects_of_two_processes_have_one_result():
-    one, other = await two(MemoryStateStore())
+    one, other = await open_two_writers(MemoryStateStore())
     mine = Effect("mine")
 
     async def pay():
@@ -162,44 +171,42 @@ async def test_concurrent_effects_of_two_processes_have_one_result():
 
 @pytest.mark.parametrize("then", ["once", "reload", "commit", "save", "rollback", "message"])
 @pytest.mark.parametrize(("kind", "is_done"), [way for way in WAYS if way[0] != "crash"])
-def test_a_result_that_could_not_be_committed_is_kept(kind, is_done, then):
-    async def work():
-        store = FaultyStateStore(MemoryStateStore())
-        session = await said(await opened(store), "a")
-        mark, pay = session.snapshot(), Effect()
-        store.plan(Fault(1, kind, is_done))
-        with pytest.raises((StateStoreError, asyncio.CancelledError)):
-            await session.once("pay", pay)
-        assert session.is_dirty
-        if then == "reload":
-            await session.reload()
-        elif then == "commit":
-            await session.commit()
-            assert not session.is_dirty
-        elif then == "save":
-            await session.save()
-        elif then == "rollback":
-            session.rollback(mark)
-        elif then == "message":
-            session.add_message("user", "b")
-            await committed(session, other=1)
-        assert await session.once("pay", pay) == "paid"
-        assert pay.times == 1
-        await session.commit(on_conflict="rebase")
-        again = await reopened(session)
-        assert await again.once("pay", pay) == "paid"
-        assert pay.times == 1
-        assert types(again.events).count("once.done") == 1
-        assert again.snapshot().digest == session.snapshot().digest
-        assert (await again.verify()).ok
-
-    asyncio.run(work())
+@async_test
+async def test_a_result_that_could_not_be_committed_is_kept(kind, is_done, then):
+    store = FaultyStateStore(MemoryStateStore())
+    session = await add_messages(await open_session(store), "a")
+    mark, pay = session.snapshot(), Effect()
+    store.plan(Fault(1, kind, is_done))
+    with pytest.raises((StateStoreError, asyncio.CancelledError)):
+        await session.once("pay", pay)
+    assert session.is_dirty
+    if then == "reload":
+        await session.reload()
+    elif then == "commit":
+        await session.commit()
+        assert not session.is_dirty
+    elif then == "save":
+        await session.save()
+    elif then == "rollback":
+        session.rollback(mark)
+    elif then == "message":
+        session.add_message("user", "b")
+        await committed(session, other=1)
+    assert await session.once("pay", pay) == "paid"
+    assert pay.times == 1
+    await session.commit(on_conflict="rebase")
+    again = await reopen_session(session)
+    assert await again.once("pay", pay) == "paid"
+    assert pay.times == 1
+    assert list_types(again.events).count("once.done") == 1
+    assert again.snapshot().digest == session.snapshot().digest
+    assert (await again.verify()).ok
 
 
 @async_test
 async def test_a_lost_response_of_a_result_is_recognized_behind_other_commits():
     store = FaultyStateStore(MemoryStateStore())
-    session = await said(await opened(store), "a")
+    session = await add_messages(await open_session(store), "a")
     pay = Effect()
 
     async def overtaken():
@@ -214,12 +221,12 @@ async def test_a_lost_response_of_a_result_is_recognized_behind_other_commits():
     await session.reload()
     assert await session.once("pay", pay) == "paid"
     assert pay.times == 1
-    assert types(session.events).count("once.done") == 1
+    assert list_types(session.events).count("once.done") == 1
 
 
 @async_test
 async def test_a_result_survives_a_cancellation_before_its_commit():
-    session = await said(await opened(MemoryStateStore()), "a")
+    session = await add_messages(await open_session(MemoryStateStore()), "a")
     pay, was_done = Effect(), asyncio.Event()
 
     def function():
@@ -235,14 +242,14 @@ async def test_a_result_survives_a_cancellation_before_its_commit():
         with pytest.raises(asyncio.CancelledError):
             await task
     assert await session.once("pay", pay) == "paid"
-    assert await (await reopened(session)).once("pay", pay) == "paid"
+    assert await (await reopen_session(session)).once("pay", pay) == "paid"
     assert pay.times == 1
 
 
 @async_test
 async def test_an_effect_whose_result_cannot_be_stored_counts_as_done_after_a_failed_commit():
     store = FaultyStateStore(MemoryStateStore())
-    session = await said(await opened(store), "a")
+    session = await add_messages(await open_session(store), "a")
     odd = Effect(result=object())
     store.plan(Fault(1, "error"))
     with pytest.raises(StateStoreError):
@@ -256,7 +263,7 @@ async def test_an_effect_whose_result_cannot_be_stored_counts_as_done_after_a_fa
 @async_test
 async def test_a_fork_gets_results_that_are_not_committed():
     store = FaultyStateStore(MemoryStateStore())
-    session = await said(await opened(store), "a")
+    session = await add_messages(await open_session(store), "a")
     saved = await session.save()
     pay = Effect()
     store.plan(Fault(1, "error"))
@@ -264,7 +271,7 @@ async def test_a_fork_gets_results_that_are_not_committed():
         await session.once("pay", pay)
     fork = await session.fork("now")
     assert await fork.once("pay", pay) == "paid"
-    assert await (await reopened(fork)).once("pay", pay) == "paid"
+    assert await (await reopen_session(fork)).once("pay", pay) == "paid"
     assert pay.times == 1
     earlier = await session.fork("earlier", at=saved)
     assert await earlier.once("pay", pay) == "paid"
@@ -276,7 +283,7 @@ async def test_a_fork_gets_results_that_are_not_committed():
 
 @async_test
 async def test_an_effect_that_is_forgotten_is_done_again():
-    session = await opened(MemoryStateStore())
+    session = await open_session(MemoryStateStore())
     pay = Effect()
     await session.once("pay", pay)
     session.record("once.forgotten", changes={"set": [], "delete": [("once", "pay")]})
@@ -288,7 +295,7 @@ async def test_an_effect_that_is_forgotten_is_done_again():
 @async_test
 async def test_a_kept_result_is_committed_to_a_new_session_after_a_deletion():
     store = FaultyStateStore(MemoryStateStore())
-    session = await said(await opened(store), "a")
+    session = await add_messages(await open_session(store), "a")
     pay = Effect()
     store.plan(Fault(1, "error"))
     with pytest.raises(StateStoreError):
@@ -296,10 +303,10 @@ async def test_a_kept_result_is_committed_to_a_new_session_after_a_deletion():
     await session.archive.delete_session(session_id=session.session_id)
     await session.reload()
     assert await session.once("pay", pay) == "paid"
-    again = await reopened(session)
+    again = await reopen_session(session)
     assert await again.once("pay", pay) == "paid"
     assert pay.times == 1
-    assert types(again.events) == ["session.started", "once.done"]
+    assert list_types(again.events) == ["session.started", "once.done"]
 
 
 # ------------------------------------------------------------------------------ blocking sessions

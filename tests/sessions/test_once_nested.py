@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from holdfast import BlockingSession
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
-from support.conversations import Effect, opened, reopened
+from support.conversations import Effect, open_session, reopen_session
 
 
 @async_test
 async def test_an_effect_that_was_never_committed_is_done_again_after_a_reload():
-    session = await opened(MemoryStateStore())
+    session = await open_session(MemoryStateStore())
     effect, commit = Effect(), session.commit
 
     async def reloaded_before(**options):
@@ -23,13 +23,13 @@ async def test_an_effect_that_was_never_committed_is_done_again_after_a_reload()
 
     session.commit = reloaded_before
     assert await session.once("pay", effect) == "paid"
-    assert await (await reopened(session)).once("pay", effect) == "paid"
+    assert await (await reopen_session(session)).once("pay", effect) == "paid"
     assert effect.times == 1
 
 
 @async_test
 async def test_a_task_started_by_the_function_may_use_the_same_key_later():
-    session, effect, left = await opened(MemoryStateStore()), Effect(), []
+    session, effect, left = await open_session(MemoryStateStore()), Effect(), []
 
     async def again():
         await asyncio.sleep(0.01)

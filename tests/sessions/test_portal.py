@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -15,6 +13,7 @@ import pytest
 
 from holdfast.sessions.portal import Portal, get_portal
 from holdfast.stores.sqlite.store import SqliteStateStore
+from support.subprocesses import run_python
 
 
 async def give(value):
@@ -168,14 +167,7 @@ print("done")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_process_has_its_own_loop():
     # In a subprocess, because forking a process with threads raises a warning.
-    done = subprocess.run(
-        [sys.executable, "-c", AFTER_A_FORK],
-        env={"PYTHONPATH": ":".join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = run_python(AFTER_A_FORK)
     assert done.stdout == "done\n", done.stderr
 
 

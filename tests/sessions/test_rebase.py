@@ -11,22 +11,30 @@ from hypothesis import strategies as st
 from holdfast import ConflictError
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test, run_async
-from support.conversations import contents, everything, opened, reopened, said, two, types
-from support.sample_values import identical
+from support.conversations import (
+    add_messages,
+    capture_state,
+    list_contents,
+    list_types,
+    open_session,
+    open_two_writers,
+    reopen_session,
+)
+from support.sample_values import is_identical
 
 
 async def rebase_on_top(state_store, theirs, ours, *, base=()):
     """Let another writer commit first, rebase ours on top, and return it."""
-    one = await opened(state_store)
+    one = await open_session(state_store)
     for key, value in base:
         one.set(key, value)
     await one.commit()
-    other = await reopened(one)
+    other = await reopen_session(one)
     theirs(other)
     await other.commit()
     ours(one)
     await one.commit(on_conflict="rebase")
-    again = await reopened(one)
+    again = await reopen_session(one)
     assert again.snapshot().digest == one.snapshot().digest
     assert again.message_count == one.message_count
     assert [event.hash for event in again.events] == [event.hash for event in one.events]
@@ -43,7 +51,7 @@ async def test_changes_of_different_keys_are_combined():
         base=[("old", 0), ("older", 0), ("same", 0)],
     )
     assert session.state == {"theirs": 1, "mine": 2, "same": 0}
-    assert types(session.events)[-4:] == ["state.set", "state.deleted"] * 2
+    assert list_types(session.events)[-4:] == ["state.set", "state.deleted"] * 2
 
 
 @pytest.mark.parametrize(
@@ -59,7 +67,7 @@ async def test_changes_of_different_keys_are_combined():
 @async_test
 async def test_different_changes_of_one_key_are_a_conflict(theirs, ours):
     store = MemoryStateStore()
-    one, other = await two(store)
+    one, other = await open_two_writers(store)
     one.set("x", 0)
     await one.commit()
     await other.reload()
@@ -68,18 +76,18 @@ async def test_different_changes_of_one_key_are_a_conflict(theirs, ours):
     ours(one)
     one.set("another", 1)
     one.add_message("user", "mine")
-    before = everything(one)
+    before = capture_state(one)
     there = dict(store._entries)
     with pytest.raises(ConflictError, match="changed the same entries: state/x") as lost:
         await one.commit(on_conflict="rebase")
     assert lost.value.conflicts == [("state", "x")]
-    assert everything(one) == before
+    assert capture_state(one) == before
     assert store._entries == there
 
 
 @async_test
 async def test_a_conflict_lists_all_keys_and_its_message_some_of_them():
-    one, other = await two(MemoryStateStore())
+    one, other = await open_two_writers(MemoryStateStore())
     for number in range(8):
         other.set(f"k{number}", "theirs")
         one.set(f"k{number}", "mine")
@@ -101,19 +109,19 @@ async def test_equal_changes_are_not_a_conflict():
 
     session = await rebase_on_top(MemoryStateStore(), same, same, base=[("old", 1)])
     assert session.state == {"plan": {"a": 1, "b": [2]}}
-    assert types(session.events).count("state.set") == 3
+    assert list_types(session.events).count("state.set") == 3
 
 
 @pytest.mark.parametrize(("theirs", "ours"), [(True, 1), (1, 1.0), ((1,), [1]), (0.0, -0.0)])
 @async_test
 async def test_equal_values_of_different_types_are_a_conflict(theirs, ours):
-    one, other = await two(MemoryStateStore())
+    one, other = await open_two_writers(MemoryStateStore())
     other.set("x", theirs)
     await other.commit()
     one.set("x", ours)
     with pytest.raises(ConflictError):
         await one.commit(on_conflict="rebase")
-    assert identical((await reopened(other)).get("x"), theirs)
+    assert is_identical((await reopen_session(other)).get("x"), theirs)
 
 
 @async_test
@@ -130,24 +138,24 @@ async def test_nan_set_by_both_writers_is_not_a_conflict():
 
 @async_test
 async def test_appended_messages_move_behind_those_of_other_writers():
-    one, other = await two(MemoryStateStore())
-    await said(one, "begun")
+    one, other = await open_two_writers(MemoryStateStore())
+    await add_messages(one, "begun")
     await other.reload()
-    await said(other, "theirs 1", "theirs 2")
+    await add_messages(other, "theirs 1", "theirs 2")
     one.add_message("user", "mine 1")
     one.add_message("user", "mine 2")
     await one.commit(on_conflict="rebase")
     expected = ["begun", "theirs 1", "theirs 2", "mine 1", "mine 2"]
-    assert contents(one) == contents(await reopened(one)) == expected
-    await said(one, "next")
-    assert contents(await reopened(one)) == [*expected, "next"]
+    assert list_contents(one) == list_contents(await reopen_session(one)) == expected
+    await add_messages(one, "next")
+    assert list_contents(await reopen_session(one)) == [*expected, "next"]
     assert one.message_count == 6
 
 
 @async_test
 async def test_a_rollback_of_pending_messages_is_renumbered_with_them():
-    one, other = await two(MemoryStateStore())
-    await said(other, "theirs")
+    one, other = await open_two_writers(MemoryStateStore())
+    await add_messages(other, "theirs")
     one.add_message("user", "mine 1")
     mark = one.snapshot()
     one.add_message("user", "undone 1")
@@ -156,41 +164,41 @@ async def test_a_rollback_of_pending_messages_is_renumbered_with_them():
     one.rollback(mark)
     one.add_message("user", "mine 2")
     await one.commit(on_conflict="rebase")
-    assert contents(await reopened(one)) == ["theirs", "mine 1", "mine 2"]
+    assert list_contents(await reopen_session(one)) == ["theirs", "mine 1", "mine 2"]
     assert one.state == {}
-    assert contents(one) == ["theirs", "mine 1", "mine 2"]
+    assert list_contents(one) == ["theirs", "mine 1", "mine 2"]
 
 
 @async_test
 async def test_changes_of_older_messages_are_not_renumbered():
-    one, other = await two(MemoryStateStore())
-    await said(one, "a", "b", "c")
+    one, other = await open_two_writers(MemoryStateStore())
+    await add_messages(one, "a", "b", "c")
     await other.reload()
-    await said(other, "theirs")
+    await add_messages(other, "theirs")
     assert one.pop_message()["content"] == "c"
     edited = [("messages", "000000000000", {"content": "A"})]
     one.record("message.edited", changes={"set": edited, "delete": []})
     await one.commit(on_conflict="rebase")
-    assert contents(await reopened(one)) == ["A", "b", "theirs"]
+    assert list_contents(await reopen_session(one)) == ["A", "b", "theirs"]
     assert one.message_count == 3
 
 
 @async_test
 async def test_entries_without_a_message_number_are_not_renumbered():
-    one, other = await two(MemoryStateStore())
-    await said(other, "theirs")
+    one, other = await open_two_writers(MemoryStateStore())
+    await add_messages(other, "theirs")
     note = {"set": [("messages", "note", {"content": "note"})], "delete": []}
     one.record("noted", changes=note)
     one.add_message("user", "mine")
     await one.commit(on_conflict="rebase")
-    assert contents(await reopened(one)) == ["theirs", "mine", "note"]
+    assert list_contents(await reopen_session(one)) == ["theirs", "mine", "note"]
 
 
 @pytest.mark.parametrize("theirs", ["removed a message", "took one back", "cleared all"])
 @async_test
 async def test_appended_messages_follow_after_messages_were_removed(theirs):
-    one, other = await two(MemoryStateStore())
-    await said(one, "a", "b")
+    one, other = await open_two_writers(MemoryStateStore())
+    await add_messages(one, "a", "b")
     await other.reload()
     if theirs == "took one back":
         other.add_message("user", "c")
@@ -202,50 +210,50 @@ async def test_appended_messages_follow_after_messages_were_removed(theirs):
     one.add_message("user", "mine")
     await one.commit(on_conflict="rebase")
     left = {"removed a message": ["a"], "took one back": ["a", "b"], "cleared all": []}[theirs]
-    assert contents(await reopened(one)) == [*left, "mine"]
+    assert list_contents(await reopen_session(one)) == [*left, "mine"]
 
 
 @async_test
 async def test_removing_the_same_message_is_not_a_conflict():
-    one, other = await two(MemoryStateStore())
-    await said(one, "a", "b")
+    one, other = await open_two_writers(MemoryStateStore())
+    await add_messages(one, "a", "b")
     await other.reload()
     other.pop_message()
     await other.commit()
     one.pop_message()
     await one.commit(on_conflict="rebase")
-    assert contents(await reopened(one)) == ["a"]
+    assert list_contents(await reopen_session(one)) == ["a"]
     assert one.message_count == 1
 
 
 @async_test
 async def test_an_effect_that_two_writers_restore_is_not_a_conflict():
-    one = await opened(MemoryStateStore())
+    one = await open_session(MemoryStateStore())
     await one.once("pay", lambda: 1)
     mark = one.snapshot()
     forget = {"set": [], "delete": [("once", "pay")]}
     one.record("once.forgotten", changes=forget)
     await one.commit()
-    other = await reopened(one)
+    other = await reopen_session(one)
     for session in (other, one):
         session.rollback(mark)
         await session.commit(on_conflict="rebase")
-    assert await (await reopened(one)).once("pay", lambda: 2) == 1
+    assert await (await reopen_session(one)).once("pay", lambda: 2) == 1
 
 
 @async_test
 async def test_messages_that_were_rolled_back_and_restored_move_behind_the_others():
-    one = await opened(MemoryStateStore())
-    await said(one, "begun")
-    other = await reopened(one)
-    await said(other, "x")
+    one = await open_session(MemoryStateStore())
+    await add_messages(one, "begun")
+    other = await reopen_session(one)
+    await add_messages(other, "x")
     one.add_message("user", "x")
     mark = one.snapshot()
     one.pop_message()
     one.add_message("user", "another at its place")
     one.rollback(mark)
     await one.commit(on_conflict="rebase")
-    assert contents(await reopened(one)) == contents(one) == ["begun", "x", "x"]
+    assert list_contents(await reopen_session(one)) == list_contents(one) == ["begun", "x", "x"]
 
 
 # ----------------------------------------------------------------------------------- new sessions
@@ -254,14 +262,14 @@ async def test_messages_that_were_rolled_back_and_restored_move_behind_the_other
 @async_test
 async def test_a_session_that_two_writers_start_starts_once():
     store = MemoryStateStore()
-    one, other = await opened(store), await opened(store)
+    one, other = await open_session(store), await open_session(store)
     other.status = "running"
-    await said(other, "theirs")
+    await add_messages(other, "theirs")
     one.add_message("user", "mine")
     await one.commit(on_conflict="rebase")
-    again = await reopened(one)
-    assert types(again.events).count("session.started") == 1
-    assert contents(again) == contents(one) == ["theirs", "mine"]
+    again = await reopen_session(one)
+    assert list_types(again.events).count("session.started") == 1
+    assert list_contents(again) == list_contents(one) == ["theirs", "mine"]
     assert again.status == one.status == "running"
     assert (await one.verify()).ok
 
@@ -269,12 +277,12 @@ async def test_a_session_that_two_writers_start_starts_once():
 @async_test
 async def test_a_writer_that_only_started_an_existing_session_has_nothing_to_commit():
     store = MemoryStateStore()
-    one, other = await opened(store), await opened(store)
-    await said(other, "theirs")
+    one, other = await open_session(store), await open_session(store)
+    await add_messages(other, "theirs")
     await one.commit(on_conflict="rebase")
     assert not one.is_dirty
-    assert contents(one) == ["theirs"]
-    assert len((await reopened(one)).events) == 2
+    assert list_contents(one) == ["theirs"]
+    assert len((await reopen_session(one)).events) == 2
     saved = await one.save()
     assert saved.event_log_count == 2
 
@@ -333,12 +341,12 @@ class Model:
 )
 def test_a_rebase_combines_both_writers_or_reports_the_conflicting_keys(base, theirs, ours):
     async def work():
-        one = await opened(MemoryStateStore())
+        one = await open_session(MemoryStateStore())
         for key, value in base.items():
             one.set(key, value)
         one.add_message("user", "begun")
         await one.commit()
-        other = await reopened(one)
+        other = await reopen_session(one)
         there, here = Model(base), Model(base)
         for commit in theirs:
             for step in commit:
@@ -354,14 +362,14 @@ def test_a_rebase_combines_both_writers_or_reports_the_conflicting_keys(base, th
             with pytest.raises(ConflictError) as lost:
                 await one.commit(on_conflict="rebase")
             assert lost.value.conflicts == sorted(("state", key) for key in expected)
-            assert contents(await reopened(one)) == ["begun", *there.said]
+            assert list_contents(await reopen_session(one)) == ["begun", *there.said]
             return
         await one.commit(on_conflict="rebase")
         merged = {key: value for key, value in there.values.items() if key not in here.touched}
         merged |= {key: here.values[key] for key in here.touched if key in here.values}
-        again = await reopened(one)
+        again = await reopen_session(one)
         assert again.state == one.state == dict(sorted(merged.items()))
-        assert contents(again) == contents(one) == ["begun", *there.said, *here.said]
+        assert list_contents(again) == list_contents(one) == ["begun", *there.said, *here.said]
         assert again.message_count == one.message_count == len(again.messages)
         assert [event.hash for event in again.events] == [event.hash for event in one.events]
 

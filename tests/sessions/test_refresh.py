@@ -10,22 +10,22 @@ from holdfast import BlockingSession, ConflictError, RetentionPolicy, SnapshotAr
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
 from support.conversations import (
-    contents,
-    everything,
-    opened,
-    reopened,
-    said,
-    two,
-    types,
+    add_messages,
+    capture_state,
+    list_contents,
+    list_types,
+    open_session,
+    open_two_writers,
+    reopen_session,
 )
 
 
 @async_test
 async def test_refresh_applies_what_another_writer_committed():
-    one, other = await two(MemoryStateStore())
-    await said(other, "a", "b")
+    one, other = await open_two_writers(MemoryStateStore())
+    await add_messages(other, "a", "b")
     await one.refresh()
-    assert contents(one) == ["a", "b"]
+    assert list_contents(one) == ["a", "b"]
     assert not one.is_dirty
     assert one.log.head == other.log.head
     assert list(one.events) == list(other.events)
@@ -33,66 +33,66 @@ async def test_refresh_applies_what_another_writer_committed():
 
 @async_test
 async def test_refresh_keeps_pending_events_on_top():
-    one, other = await two(MemoryStateStore())
+    one, other = await open_two_writers(MemoryStateStore())
     one.add_message("user", "mine")
     one.set("mine", 1)
-    await said(other, "theirs")
+    await add_messages(other, "theirs")
     await one.refresh()
-    assert contents(one) == ["theirs", "mine"]
+    assert list_contents(one) == ["theirs", "mine"]
     assert one.is_dirty
     await one.commit()
-    assert contents(await reopened(one)) == ["theirs", "mine"]
+    assert list_contents(await reopen_session(one)) == ["theirs", "mine"]
 
 
 @async_test
 async def test_refresh_raises_and_changes_nothing_if_pending_events_conflict():
-    one, other = await two(MemoryStateStore())
+    one, other = await open_two_writers(MemoryStateStore())
     one.set("plan", "mine")
     other.set("plan", "theirs")
     await other.commit()
-    before = everything(one)
+    before = capture_state(one)
     with pytest.raises(ConflictError, match=r"state/plan.*call reload\(\)") as raised:
         await one.refresh()
     assert raised.value.conflicts == [("state", "plan")]
-    assert everything(one) == before
+    assert capture_state(one) == before
 
 
 @async_test
 async def test_refresh_without_other_writers_changes_nothing():
-    session = await said(await opened(MemoryStateStore()), "a")
+    session = await add_messages(await open_session(MemoryStateStore()), "a")
     session.set("x", 1)
-    before = everything(session)
+    before = capture_state(session)
     await session.refresh()
-    assert everything(session) == before
+    assert capture_state(session) == before
 
 
 @async_test
 async def test_refresh_of_a_new_session_finds_the_one_that_another_writer_created():
     store = MemoryStateStore()
-    session = await opened(store)
+    session = await open_session(store)
     session.add_message("user", "mine")
-    await said(await opened(store), "theirs")
+    await add_messages(await open_session(store), "theirs")
     await session.refresh()
-    assert contents(session) == ["theirs", "mine"]
-    assert types(session.events).count("session.started") == 1
+    assert list_contents(session) == ["theirs", "mine"]
+    assert list_types(session.events).count("session.started") == 1
 
 
 @async_test
 async def test_refresh_of_a_deleted_session_starts_a_new_one_if_nothing_is_pending():
     store = MemoryStateStore()
-    session = await said(await opened(store), "a")
+    session = await add_messages(await open_session(store), "a")
     await SnapshotArchive(store).delete_session(session_id=session.session_id)
     await session.refresh()
     assert session.messages == []
-    assert types(session.events) == ["session.started"]
-    await said(session, "b")
-    assert contents(await reopened(session)) == ["b"]
+    assert list_types(session.events) == ["session.started"]
+    await add_messages(session, "b")
+    assert list_contents(await reopen_session(session)) == ["b"]
 
 
 @async_test
 async def test_refresh_of_a_deleted_session_raises_if_events_are_pending():
     store = MemoryStateStore()
-    session = await said(await opened(store), "a")
+    session = await add_messages(await open_session(store), "a")
     session.set("x", 1)
     await SnapshotArchive(store).delete_session(session_id=session.session_id)
     with pytest.raises(ConflictError, match="the session was deleted"):
@@ -103,14 +103,14 @@ async def test_refresh_of_a_deleted_session_raises_if_events_are_pending():
 @async_test
 async def test_events_start_where_the_log_starts_after_a_refresh():
     store = MemoryStateStore()
-    session = await said(await opened(store), "a")
-    other = await said(await reopened(session), "b", "c")
+    session = await add_messages(await open_session(store), "a")
+    other = await add_messages(await reopen_session(session), "b", "c")
     await session.refresh()
     await other.save()
     later = dt.datetime.now(dt.UTC) + dt.timedelta(days=9)
     await other.archive.prune(location=other.location, policy=RetentionPolicy(last=1), now=later)
     await session.refresh()
-    assert list(session.events) == list((await reopened(other)).events)
+    assert list(session.events) == list((await reopen_session(other)).events)
 
 
 def test_a_blocking_session_is_refreshed_too():

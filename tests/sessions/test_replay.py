@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 
 import pytest
@@ -22,7 +21,8 @@ from holdfast.log import timeline
 from holdfast.log.changes import fold_changes
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test, run_async
-from support.conversations import Counted, opened, said, types
+from support.conversations import add_messages, list_types, open_session
+from support.observed_store import ObservedStore
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def often(monkeypatch):
 
 async def story(state_store, turns=5):
     """Return a session with messages, values, deletions and a rollback."""
-    session = await opened(state_store)
+    session = await open_session(state_store)
     for turn in range(turns):
         mark = session.snapshot()
         session.add_message("user", turn)
@@ -72,18 +72,16 @@ def check(steps, expected, events, first=1):
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/state.db"])
-def test_a_step_has_its_event_and_the_states_before_and_after_it(often, url, tmp_path):
-    async def work():
-        async with open_state_store(url.format(tmp_path)) as store:
-            session = await story(store)
-            expected = await states(session)
-            check(await steps_of(session), expected, list(session.events))
-            check(list(replay(session)), expected, list(session.events))
-            document = await session.export()
-            check(await steps_of(document), expected, list(session.events))
-            check(list(replay(document)), expected, list(session.events))
-
-    asyncio.run(work())
+@async_test
+async def test_a_step_has_its_event_and_the_states_before_and_after_it(often, url, tmp_path):
+    async with open_state_store(url.format(tmp_path)) as store:
+        session = await story(store)
+        expected = await states(session)
+        check(await steps_of(session), expected, list(session.events))
+        check(list(replay(session)), expected, list(session.events))
+        document = await session.export()
+        check(await steps_of(document), expected, list(session.events))
+        check(list(replay(document)), expected, list(session.events))
 
 
 @pytest.mark.parametrize("kind", ["session", "document"])
@@ -105,7 +103,7 @@ async def test_a_range_is_replayed_from_the_state_before_it(often, kind):
 @pytest.mark.parametrize("kind", ["session", "document"])
 @async_test
 async def test_after_the_last_event_there_are_no_steps(kind):
-    session = await said(await opened(MemoryStateStore()), "a")
+    session = await add_messages(await open_session(MemoryStateStore()), "a")
     source = session if kind == "session" else await session.export()
     assert await steps_of(source, first=3) == []
     assert await steps_of(source, first=4) == []
@@ -114,13 +112,13 @@ async def test_after_the_last_event_there_are_no_steps(kind):
 
 @async_test
 async def test_pending_events_are_not_replayed():
-    session = await said(await opened(MemoryStateStore()), "a")
+    session = await add_messages(await open_session(MemoryStateStore()), "a")
     session.add_message("user", "waiting")
-    assert types(step.event for step in await steps_of(session)) == [
+    assert list_types(step.event for step in await steps_of(session)) == [
         "session.started",
         "message.appended",
     ]
-    assert await steps_of(await opened(MemoryStateStore())) == []
+    assert await steps_of(await open_session(MemoryStateStore())) == []
 
 
 @async_test
@@ -140,8 +138,8 @@ async def test_the_states_of_steps_can_be_compared():
 
 @async_test
 async def test_replaying_the_end_of_a_log_does_not_read_its_start(often):
-    store = Counted()
-    session = await said(await opened(store), *map(str, range(40)))
+    store = ObservedStore()
+    session = await add_messages(await open_session(store), *map(str, range(40)))
     read = []
     plain = store._get_many
 
@@ -156,7 +154,7 @@ async def test_replaying_the_end_of_a_log_does_not_read_its_start(often):
 
 @async_test
 async def test_a_replay_of_a_pruned_session_starts_at_the_log_start(often):
-    session = await opened(MemoryStateStore())
+    session = await open_session(MemoryStateStore())
     for number in range(6):
         session.add_message("user", number)
         session.record("tick")
@@ -179,7 +177,7 @@ async def test_a_replay_of_a_pruned_session_starts_at_the_log_start(often):
 @pytest.mark.parametrize("kind", ["session", "document"])
 @async_test
 async def test_pruned_events_cannot_be_replayed(kind):
-    session = await opened(MemoryStateStore())
+    session = await open_session(MemoryStateStore())
     for number in range(3):
         session.add_message("user", number)
         await session.save()
@@ -204,7 +202,7 @@ async def test_pruned_events_cannot_be_replayed(kind):
 @pytest.mark.parametrize("kind", ["session", "document"])
 @async_test
 async def test_a_log_without_events_has_no_steps(kind):
-    session = await said(await opened(MemoryStateStore()), "a")
+    session = await add_messages(await open_session(MemoryStateStore()), "a")
     for _ in range(2):
         await session.save()
     await session.archive.prune(location=session.location, policy=RetentionPolicy(last=1))
@@ -216,7 +214,7 @@ async def test_a_log_without_events_has_no_steps(kind):
 
 @async_test
 async def test_a_snapshot_without_its_events_cannot_be_replayed():
-    session = await said(await opened(MemoryStateStore()), "a")
+    session = await add_messages(await open_session(MemoryStateStore()), "a")
     saved = await session.save()
     with pytest.raises(TypeError, match="replay takes a Session or a Document.*export the session"):
         replay(saved)
@@ -253,7 +251,7 @@ def test_a_plain_loop_over_steps_may_be_left_early(tmp_path):
 
 
 def test_replaying_twice_yields_the_same_steps(session):
-    run_async(said(session, "a", "b"))
+    run_async(add_messages(session, "a", "b"))
     again = replay(session)
     assert [step.event for step in again] == [step.event for step in again]
     assert len(list(again)) == 3
@@ -276,7 +274,7 @@ def test_the_steps_of_any_session_equal_the_fold_of_its_events(commits, first, l
     timeline.MAX_SEGMENTS = 2
 
     async def work():
-        session = await opened(MemoryStateStore())
+        session = await open_session(MemoryStateStore())
         await session.commit()
         for commit in commits:
             for key, value in commit:

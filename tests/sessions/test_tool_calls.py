@@ -10,7 +10,7 @@ from holdfast import Store, UnfinishedCall
 from holdfast.snapshots.tool_calls import ToolCallIndex
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
-from support.conversations import opened, reopened
+from support.conversations import open_session, reopen_session
 
 
 def chat_call(*calls):
@@ -159,12 +159,12 @@ def test_rollbacks_remove_and_restore_calls_and_results(session, call, result):
 @shapes
 @async_test
 async def test_unfinished_calls_are_durable_and_marked_in_snapshots(call, result):
-    session = await opened(MemoryStateStore())
+    session = await open_session(MemoryStateStore())
     first = await session.save()
     add(session, call(("c1", "search")))
     open_ = await session.save()
     assert open_.unfinished
-    again = await reopened(session)
+    again = await reopen_session(session)
     assert ids(again) == ["c1"]
     assert (await again.last_finished()).snapshot_id == first.snapshot_id
     add(again, result("c1"))
@@ -178,7 +178,7 @@ async def test_unfinished_calls_are_durable_and_marked_in_snapshots(call, result
 
 @async_test
 async def test_last_finished_is_none_if_every_snapshot_has_unfinished_calls():
-    session = await opened(MemoryStateStore())
+    session = await open_session(MemoryStateStore())
     assert await session.last_finished() is None
     add(session, chat_call(("c1", "search")))
     await session.save()
@@ -188,12 +188,12 @@ async def test_last_finished_is_none_if_every_snapshot_has_unfinished_calls():
 
 @async_test
 async def test_a_crash_during_a_turn_is_undone_with_last_finished():
-    session = await opened(MemoryStateStore())
+    session = await open_session(MemoryStateStore())
     session.add_message("user", "what is it?")
     await session.save()
     add(session, anthropic_call(("c1", "search")))
     await session.save()
-    resumed = await reopened(session)
+    resumed = await reopen_session(session)
     assert resumed.unfinished
     await resumed.restore((await resumed.last_finished()).snapshot_id)
     assert resumed.unfinished == []

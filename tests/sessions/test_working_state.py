@@ -10,7 +10,7 @@ from holdfast import UnsupportedValueError
 from holdfast.sessions import working_state
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
-from support.conversations import contents, everything, opened, reopened
+from support.conversations import capture_state, list_contents, open_session, reopen_session
 
 
 class Unknown:
@@ -55,10 +55,10 @@ def test_changes_of_messages_update_the_message_count(session):
         session.add_message("user", number)
     edited = [("messages", "000000000001", {"content": "edited"})]
     session.record("edited", changes={"set": edited, "delete": [("messages", "000000000002")]})
-    assert contents(session) == [0, "edited"]
+    assert list_contents(session) == [0, "edited"]
     assert session.message_count == 2
     session.add_message("user", "next")
-    assert contents(session) == [0, "edited", "next"]
+    assert list_contents(session) == [0, "edited", "next"]
     session.record(
         "both",
         changes={
@@ -82,14 +82,14 @@ def test_data_and_changes_of_an_event_are_copied(session):
 
 
 def test_unsupported_data_is_reported_with_its_path(session):
-    before = everything(session)
+    before = capture_state(session)
     with pytest.raises(UnsupportedValueError) as caught:
         session.record("tool.called", {"args": [Unknown()]})
     assert caught.value.path == "$.data.args[0]"
     with pytest.raises(UnsupportedValueError) as caught:
         session.record("x", changes={"set": [("crm", "ann", {"y": Unknown()})], "delete": []})
     assert caught.value.path == "$.crm.ann.y"
-    assert everything(session) == before
+    assert capture_state(session) == before
 
 
 @pytest.mark.parametrize(
@@ -103,10 +103,10 @@ def test_unsupported_data_is_reported_with_its_path(session):
     ],
 )
 def test_an_invalid_event_type_is_rejected(session, type_, error, words):
-    before = everything(session)
+    before = capture_state(session)
     with pytest.raises(error, match=words):
         session.record(type_)
-    assert everything(session) == before
+    assert capture_state(session) == before
 
 
 BAD_CHANGES = {
@@ -129,11 +129,11 @@ BAD_CHANGES = {
 @pytest.mark.parametrize("name", BAD_CHANGES)
 @async_test
 async def test_invalid_changes_are_rejected_and_change_nothing(name):
-    session = await opened(MemoryStateStore())
-    before = everything(session)
+    session = await open_session(MemoryStateStore())
+    before = capture_state(session)
     with pytest.raises((TypeError, ValueError)):
         session.record("x", changes=BAD_CHANGES[name])
-    assert everything(session) == before
+    assert capture_state(session) == before
     await session.commit()
 
 
@@ -154,11 +154,11 @@ def test_message_numbers_start_at_0_after_a_long_conversation_is_cleared(session
 
 @async_test
 async def test_message_numbers_are_the_same_in_the_next_process():
-    session = await opened(MemoryStateStore())
+    session = await open_session(MemoryStateStore())
     session.record("note", changes={"set": [("messages", "note", {"content": "x"})], "delete": []})
     session.add_message("user", "first")
     await session.commit()
-    other = await reopened(session)
+    other = await reopen_session(session)
     assert session._store.keys("messages") == ["000000000000", "note"]
     assert other.message_count == session.message_count == 2
     assert other._working.next_message == session._working.next_message == 1

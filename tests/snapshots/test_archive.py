@@ -25,14 +25,14 @@ from support.async_tests import async_test
 from support.observed_store import (
     HERE,
     NOW,
-    Watched,
+    ObservedStore,
     check_loads,
-    ids_of,
+    list_ids,
     load,
+    make_snapshot,
+    make_state,
     save,
-    saved,
-    session_snapshot,
-    state,
+    save_many,
 )
 from support.sample_values import text, values
 
@@ -40,7 +40,7 @@ HOUR = dt.timedelta(hours=1)
 
 
 def test_archive_implements_snapshot_storage():
-    assert isinstance(SnapshotArchive(Watched()), SnapshotStorage)
+    assert isinstance(SnapshotArchive(ObservedStore()), SnapshotStorage)
 
 
 @pytest.mark.parametrize("bad", [None, "memory:", Store()])
@@ -54,9 +54,9 @@ def test_archive_requires_a_state_store(bad):
 
 @async_test
 async def test_saved_snapshots_load():
-    store = Watched()
-    made = session_snapshot(
-        state(3, plan=(1, b"x")), tags={"env": "test"}, parent_id="before", unfinished=True
+    store = ObservedStore()
+    made = make_snapshot(
+        make_state(3, plan=(1, b"x")), tags={"env": "test"}, parent_id="before", unfinished=True
     )
     await save(SnapshotArchive(store), made)
     found = await load(store, made.snapshot_id)
@@ -72,44 +72,44 @@ async def test_saved_snapshots_load():
 
 @async_test
 async def test_save_writes_only_the_difference():
-    store = Watched()
+    store = ObservedStore()
     archive = SnapshotArchive(store)
     live = Store()
     for number in range(200):
         live.set("messages", f"{number:012}", {"content": f"{number}" * 300})
-    await save(archive, session_snapshot(live.snapshot()))
+    await save(archive, make_snapshot(live.snapshot()))
     whole = store.bytes
     sizes = []
     for number in range(20):
         before = store.bytes
         live.set("messages", f"{200 + number:012}", {"content": "short"})
         live.delete("messages", f"{number:012}")
-        await save(archive, session_snapshot(live.snapshot()))
+        await save(archive, make_snapshot(live.snapshot()))
         sizes.append(store.bytes - before)
     assert max(sizes) < 1500
     assert max(sizes) < 1.1 * min(sizes)
     assert whole > 100_000
-    (last,) = (await ids_of(store))[-1:]
+    (last,) = (await list_ids(store))[-1:]
     assert (await load(store, last)).digest == live.snapshot().digest
 
 
 @async_test
 async def test_saving_an_unchanged_state_writes_only_a_record():
-    store = Watched()
+    store = ObservedStore()
     archive = SnapshotArchive(store)
-    await save(archive, session_snapshot(state(50)))
+    await save(archive, make_snapshot(make_state(50)))
     log, before = store.keys_with("/log/"), store.bytes
     for number in range(1, 11):
-        await save(archive, session_snapshot(state(50), tags={"n": str(number)}))
+        await save(archive, make_snapshot(make_state(50), tags={"n": str(number)}))
         assert store.keys_with("/log/") == log
         assert store.bytes - before < number * 500
-    assert len(await ids_of(store)) == 11
+    assert len(await list_ids(store)) == 11
 
 
 @async_test
 async def test_an_empty_state_can_be_saved():
-    store = Watched()
-    for made in (session_snapshot(), session_snapshot(state(1)), session_snapshot()):
+    store = ObservedStore()
+    for made in (make_snapshot(), make_snapshot(make_state(1)), make_snapshot()):
         await save(SnapshotArchive(store), made)
         assert (await load(store, made.snapshot_id)).digest == made.digest
         assert (await load(store, made.snapshot_id)).position.seq > 0
@@ -117,8 +117,8 @@ async def test_an_empty_state_can_be_saved():
 
 @async_test
 async def test_the_log_of_a_saved_state_starts_with_session_started():
-    store = Watched()
-    first, second = session_snapshot(state(1)), session_snapshot(state(2))
+    store = ObservedStore()
+    first, second = make_snapshot(make_state(1)), make_snapshot(make_state(2))
     for made in (first, second):
         await save(SnapshotArchive(store), made)
     session = await Session.open(store, agent_id="research-bot", session_id="ses_abc123")
@@ -136,13 +136,13 @@ async def test_the_log_of_a_saved_state_starts_with_session_started():
 @given(st.lists(st.dictionaries(st.tuples(text, text), values, max_size=4), min_size=1, max_size=5))
 def test_any_states_load_as_they_were_saved(states):
     async def work():
-        store = Watched()
+        store = ObservedStore()
         archive = SnapshotArchive(store)
         kept = {}
         for entries in states:
             live = Store()
             live.set_many((*pair, value) for pair, value in entries.items())
-            made = session_snapshot(live.snapshot())
+            made = make_snapshot(live.snapshot())
             kept[await save(archive, made)] = made
         await check_loads(store, kept)
 
@@ -154,10 +154,10 @@ def test_any_states_load_as_they_were_saved(states):
 
 @async_test
 async def test_load_without_id_returns_the_newest_of_latest_and_history():
-    store = Watched()
+    store = ObservedStore()
     archive = SnapshotArchive(store)
     for number, is_latest in enumerate((False, True, False, False, True, True, False)):
-        made = session_snapshot(state(number), created_at=NOW + number * HOUR)
+        made = make_snapshot(make_state(number), created_at=NOW + number * HOUR)
         await save(archive, made, is_latest=is_latest)
         assert (await load(store)).snapshot_id == made.snapshot_id
         info = await archive.load_info(location=HERE)
@@ -166,37 +166,37 @@ async def test_load_without_id_returns_the_newest_of_latest_and_history():
 
 @async_test
 async def test_the_latest_snapshot_can_also_be_added_to_the_history():
-    store = Watched()
+    store = ObservedStore()
     archive = SnapshotArchive(store)
-    made = session_snapshot(state(3))
+    made = make_snapshot(make_state(3))
     await save(archive, made, is_latest=True)
     await save(archive, made)
-    assert await ids_of(store) == [made.snapshot_id]
+    assert await list_ids(store) == [made.snapshot_id]
     # A new latest snapshot does not remove it from the history.
-    await save(archive, session_snapshot(state(4)), is_latest=True)
+    await save(archive, make_snapshot(make_state(4)), is_latest=True)
     assert (await load(store, made.snapshot_id)).digest == made.digest
 
 
 @async_test
 async def test_the_id_of_the_latest_snapshot_can_be_saved_to_the_history():
-    store = Watched()
+    store = ObservedStore()
     archive = SnapshotArchive(store)
-    await save(archive, session_snapshot(state(1)), snapshot_id="current", is_latest=True)
-    other = session_snapshot(state(2))
+    await save(archive, make_snapshot(make_state(1)), snapshot_id="current", is_latest=True)
+    other = make_snapshot(make_state(2))
     await save(archive, other, snapshot_id="current")
-    assert await ids_of(store) == ["current"]
+    assert await list_ids(store) == ["current"]
     assert (await load(store, "current")).digest == other.digest
 
 
 @async_test
 async def test_saving_another_snapshot_under_the_same_id_is_a_conflict():
-    store = Watched()
+    store = ObservedStore()
     archive = SnapshotArchive(store)
-    made = session_snapshot(state(3), tags={"a": "b"})
+    made = make_snapshot(make_state(3), tags={"a": "b"})
     await save(archive, made)
     before = store.content
     for other in (
-        replace(made, snapshot=state(4)),
+        replace(made, snapshot=make_state(4)),
         replace(made, tags={}),
         replace(made, parent_id="another"),
     ):
@@ -208,11 +208,11 @@ async def test_saving_another_snapshot_under_the_same_id_is_a_conflict():
 
 @async_test
 async def test_saving_the_same_snapshot_twice_adds_it_once():
-    store = Watched()
+    store = ObservedStore()
     archive = SnapshotArchive(store)
-    made = session_snapshot(state(3), tags={"a": "b"})
+    made = make_snapshot(make_state(3), tags={"a": "b"})
     await save(archive, made)
-    await save(archive, session_snapshot(state(4)))
+    await save(archive, make_snapshot(make_state(4)))
     before = store.content
     for asked in (archive, SnapshotArchive(store)):
         await save(asked, made)
@@ -221,9 +221,9 @@ async def test_saving_the_same_snapshot_twice_adds_it_once():
 
 @async_test
 async def test_a_snapshot_is_saved_under_the_given_id_and_location():
-    store = Watched()
+    store = ObservedStore()
     there = SnapshotLocation("copy", "multi_agent", "team")
-    made = session_snapshot(state(2))
+    made = make_snapshot(make_state(2))
     await save(SnapshotArchive(store), made, there, snapshot_id="before-Upgrade_7")
     found = await load(store, "before-Upgrade_7", there)
     assert found.snapshot_id == "before-Upgrade_7"
@@ -237,16 +237,16 @@ async def test_a_snapshot_is_saved_under_the_given_id_and_location():
     [
         ({"snapshot_id": "../x"}, ValueError, "snapshot_id"),
         ({"snapshot_id": None}, TypeError, "snapshot_id"),
-        ({"snapshot": state(1)}, TypeError, "snapshot must be a SessionSnapshot"),
+        ({"snapshot": make_state(1)}, TypeError, "snapshot must be a SessionSnapshot"),
         ({"snapshot": None}, TypeError, "snapshot must be a SessionSnapshot"),
     ],
 )
 def test_save_rejects_invalid_arguments(fields, error, what):
     @async_test
     async def work():
-        store = Watched()
+        store = ObservedStore()
         for is_latest in (False, True):
-            given = {"snapshot_id": "x", "snapshot": session_snapshot(), **fields}
+            given = {"snapshot_id": "x", "snapshot": make_snapshot(), **fields}
             with pytest.raises(error, match=what):
                 await SnapshotArchive(store).save_snapshot(
                     location=HERE, is_latest=is_latest, **given
@@ -265,7 +265,7 @@ async def opened(store):
 
 @async_test
 async def test_saving_a_session_snapshot_again_reuses_its_position():
-    store = Watched()
+    store = ObservedStore()
     session = await opened(store)
     session.add_message("user", "hello")
     first = await session.save()
@@ -288,8 +288,8 @@ async def test_saving_a_session_snapshot_again_reuses_its_position():
 
 @async_test
 async def test_a_position_of_another_log_is_not_reused():
-    store = Watched()
-    await saved(store, 5)
+    store = ObservedStore()
+    await save_many(store, 5)
     archive = SnapshotArchive(store)
     for position in (
         Position(3, "0" * 64),
@@ -297,7 +297,7 @@ async def test_a_position_of_another_log_is_not_reused():
         Position(99, "0" * 64),
         Position(0, ""),
     ):
-        made = session_snapshot(state(2, odd=position.seq), position=position)
+        made = make_snapshot(make_state(2, odd=position.seq), position=position)
         await save(archive, made)
         assert (await load(store, made.snapshot_id)).digest == made.digest
     assert (await archive.verify(location=HERE)).ok
@@ -305,11 +305,11 @@ async def test_a_position_of_another_log_is_not_reused():
 
 @async_test
 async def test_a_position_at_an_unreadable_event_is_not_reused():
-    store = Watched()
-    snapshots = await saved(store, 5)
+    store = ObservedStore()
+    snapshots = await save_many(store, 5)
     early = await load(store, list(snapshots)[1])
     archive = SnapshotArchive(store)
-    await save(archive, session_snapshot(state(9)))
+    await save(archive, make_snapshot(make_state(9)))
     await store.damage(store.keys_with("/log/")[1], lambda data: data[:-4])
     again = replace(early, snapshot_id="again")
     await save(archive, again)
@@ -318,8 +318,8 @@ async def test_a_position_at_an_unreadable_event_is_not_reused():
 
 @async_test
 async def test_a_position_is_not_reused_for_a_modified_state():
-    store = Watched()
-    snapshots = await saved(store, 5)
+    store = ObservedStore()
+    snapshots = await save_many(store, 5)
     archive = SnapshotArchive(store)
     for number, snapshot_id in enumerate((list(snapshots)[4], list(snapshots)[2])):
         found = await load(store, snapshot_id)
@@ -332,11 +332,11 @@ async def test_a_position_is_not_reused_for_a_modified_state():
 
 @async_test
 async def test_archive_and_session_append_to_the_same_log():
-    store = Watched()
+    store = ObservedStore()
     session = await opened(store)
     session.add_message("user", "hello")
     saved_by_session = await session.save()
-    whole = session_snapshot(state(5, plan="mine"))
+    whole = make_snapshot(make_state(5, plan="mine"))
     await save(SnapshotArchive(store), whole)
     assert (await load(store)).snapshot_id == whole.snapshot_id
     session.set("late", 1)
@@ -353,9 +353,9 @@ async def test_archive_and_session_append_to_the_same_log():
 
 @async_test
 async def test_find_newest_info_returns_the_newest_match():
-    store = Watched()
+    store = ObservedStore()
     archive = SnapshotArchive(store)
-    made = [session_snapshot(state(n), unfinished=n % 3 != 0) for n in range(8)]
+    made = [make_snapshot(make_state(n), unfinished=n % 3 != 0) for n in range(8)]
     for each in made:
         await save(archive, each)
     found = await archive.find_newest_info(location=HERE, wanted=lambda info: not info.unfinished)

@@ -17,21 +17,21 @@ from support.async_tests import async_test
 from support.observed_store import (
     HERE,
     NOW,
-    Interrupted,
-    Watched,
+    InterruptedStore,
+    ObservedStore,
     check_loads,
     load,
+    make_snapshot,
+    make_state,
     save,
-    saved,
-    session_snapshot,
-    state,
+    save_many,
 )
 
 
 @async_test
 async def test_a_page_reads_only_its_records_and_the_manifest():
-    store = Watched()
-    await saved(store, 30)
+    store = ObservedStore()
+    await save_many(store, 30)
     archive = SnapshotArchive(store)
     store.forget()
     assert len((await archive.list_snapshots(location=HERE, limit=5)).snapshots) == 5
@@ -47,14 +47,16 @@ async def test_a_page_reads_only_its_records_and_the_manifest():
 
 @async_test
 async def test_a_snapshot_deleted_during_a_listing_is_left_out():
-    inner = Watched()
-    snapshots = await saved(inner, 5)
+    inner = ObservedStore()
+    snapshots = await save_many(inner, 5)
     gone = list(snapshots)[2]
 
     async def interrupt():
         await SnapshotArchive(inner).delete_snapshot(location=HERE, snapshot_id=gone)
 
-    page = await SnapshotArchive(Interrupted(inner, 2, interrupt)).list_snapshots(location=HERE)
+    page = await SnapshotArchive(InterruptedStore(inner, 2, interrupt)).list_snapshots(
+        location=HERE
+    )
     assert [info.snapshot_id for info in page.snapshots] == [
         each for each in snapshots if each != gone
     ]
@@ -64,7 +66,7 @@ async def test_a_snapshot_deleted_during_a_listing_is_left_out():
 def test_invalid_limit_is_rejected(bad):
     @async_test
     async def work():
-        archive = SnapshotArchive(Watched())
+        archive = SnapshotArchive(ObservedStore())
         with pytest.raises(ValueError, match="limit"):
             await archive.list_snapshots(location=HERE, limit=bad)
         with pytest.raises(ValueError, match="limit"):
@@ -78,16 +80,16 @@ def test_invalid_limit_is_rejected(bad):
 
 @async_test
 async def test_delete_snapshot_deletes_the_latest_by_its_id():
-    store = Watched()
+    store = ObservedStore()
     archive = SnapshotArchive(store)
-    kept, latest = session_snapshot(state(1)), session_snapshot(state(2))
+    kept, latest = make_snapshot(make_state(1)), make_snapshot(make_state(2))
     await save(archive, kept)
     await save(archive, latest, is_latest=True)
     assert await archive.delete_snapshot(location=HERE, snapshot_id=kept.snapshot_id) is True
     assert (await load(store)).digest == latest.digest
     assert await archive.delete_snapshot(location=HERE, snapshot_id=latest.snapshot_id) is True
     assert await load(store) is None
-    both = session_snapshot(state(3))
+    both = make_snapshot(make_state(3))
     await save(archive, both)
     await save(archive, both, is_latest=True)
     assert await archive.delete_snapshot(location=HERE, snapshot_id=both.snapshot_id) is True
@@ -97,10 +99,10 @@ async def test_delete_snapshot_deletes_the_latest_by_its_id():
 
 @async_test
 async def test_save_manifest_replaces_only_the_callers_fields():
-    store = Watched()
+    store = ObservedStore()
     archive = SnapshotArchive(store)
     assert await archive.load_manifest(location=HERE) == SnapshotManifest()
-    await saved(store, 2)
+    await save_many(store, 2)
     found = await archive.load_manifest(location=HERE)
     assert found.started_at is not None
     given_ = SnapshotManifest(
@@ -115,12 +117,12 @@ async def test_save_manifest_replaces_only_the_callers_fields():
 
 @async_test
 async def test_a_manifest_can_be_saved_before_any_snapshot():
-    store = Watched()
+    store = ObservedStore()
     archive = SnapshotArchive(store)
     given_ = SnapshotManifest(log_start=Position(99, "x"), extra={"owner": "us"})
     await archive.save_manifest(location=HERE, manifest=given_)
     assert (await archive.load_manifest(location=HERE)).log_start == Position()
-    kept = await saved(store, 3)
+    kept = await save_many(store, 3)
     found = await archive.load_manifest(location=HERE)
     assert found.extra == {"owner": "us"}
     assert found.started_at is not None
@@ -130,14 +132,14 @@ async def test_a_manifest_can_be_saved_before_any_snapshot():
 @async_test
 async def test_concurrent_save_manifest_is_a_conflict():
     for count in (0, 1):
-        inner = Watched()
-        await saved(inner, count)
+        inner = ObservedStore()
+        await save_many(inner, count)
 
         async def interrupt(inner=inner):
             theirs = SnapshotManifest(extra={"by": "them"})
             await SnapshotArchive(inner).save_manifest(location=HERE, manifest=theirs)
 
-        slow = SnapshotArchive(Interrupted(inner, 2, interrupt))
+        slow = SnapshotArchive(InterruptedStore(inner, 2, interrupt))
         with pytest.raises(ConflictError):
             await slow.save_manifest(location=HERE, manifest=SnapshotManifest(extra={"by": "us"}))
         found = await SnapshotArchive(inner).load_manifest(location=HERE)
@@ -150,10 +152,10 @@ async def test_concurrent_save_manifest_is_a_conflict():
 @async_test
 async def test_load_names_the_damaged_key():
     for part in ("/log/", "immutable_history", "snapshot_latest", "manifest"):
-        store = Watched()
-        snapshots = await saved(store, 4)
+        store = ObservedStore()
+        snapshots = await save_many(store, 4)
         archive = SnapshotArchive(store)
-        await save(archive, session_snapshot(state(9)), is_latest=True)
+        await save(archive, make_snapshot(make_state(9)), is_latest=True)
         key = store.keys_with(part)[-1]
         await store.damage(key, lambda data: data[:-7])
         with pytest.raises(IntegrityError, match=key):
@@ -166,8 +168,8 @@ async def test_load_names_the_damaged_key():
 
 @async_test
 async def test_a_damaged_snapshot_can_be_deleted():
-    store = Watched()
-    snapshots = await saved(store, 4)
+    store = ObservedStore()
+    snapshots = await save_many(store, 4)
     gone = list(snapshots)[1]
     await store.damage(HERE.snapshot_key(gone), lambda data: data[:-7])
     assert await SnapshotArchive(store).delete_snapshot(location=HERE, snapshot_id=gone)
@@ -176,10 +178,10 @@ async def test_a_damaged_snapshot_can_be_deleted():
 
 @async_test
 async def test_the_size_of_a_record_does_not_depend_on_the_state():
-    store = Watched()
+    store = ObservedStore()
     archive = SnapshotArchive(store)
     for count in (1, 2000):
-        made = session_snapshot(state(count))
+        made = make_snapshot(make_state(count))
         await save(archive, made)
         data = store.content[HERE.snapshot_key(made.snapshot_id)]
         assert len(data) < 450

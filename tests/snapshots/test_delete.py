@@ -20,12 +20,12 @@ from support.async_tests import async_test, run_async
 from support.faults import Crash, Fault, FaultyStateStore
 from support.observed_store import (
     HERE,
-    Interrupted,
-    Watched,
+    InterruptedStore,
+    ObservedStore,
+    make_snapshot,
+    make_state,
     save,
-    saved,
-    session_snapshot,
-    state,
+    save_many,
 )
 
 START = dt.datetime(2026, 11, 15, 9, 30, 0, 123_456, dt.UTC)
@@ -44,10 +44,10 @@ LOCATIONS = [
 async def fill(store, *, count=3):
     """Store a session with three locations, and sessions with similar ids."""
     for location in LOCATIONS:
-        await saved(store, count, location)
+        await save_many(store, count, location)
     for location in NEIGHBOURS:
-        await saved(store, 1, location)
-    await save(SnapshotArchive(store), session_snapshot(state(9)), is_latest=True)
+        await save_many(store, 1, location)
+    await save(SnapshotArchive(store), make_snapshot(make_state(9)), is_latest=True)
 
 
 def session_keys(store):
@@ -60,7 +60,7 @@ def index_keys(store):
 
 @async_test
 async def test_delete_session_deletes_all_of_it_and_nothing_else():
-    store = Watched()
+    store = ObservedStore()
     await fill(store)
     expected = {
         key: value
@@ -77,21 +77,21 @@ async def test_delete_session_deletes_all_of_it_and_nothing_else():
 @async_test
 async def test_a_session_of_many_entries_is_deleted_completely(monkeypatch):
     monkeypatch.setattr(batch_read, "BATCH_SIZE", 4)
-    store = Watched()
-    await saved(store, 15)
+    store = ObservedStore()
+    await save_many(store, 15)
     await SnapshotArchive(store).delete_session(session_id=HERE.session_id)
     assert store.content == {}
 
 
 @async_test
 async def test_deleting_a_missing_session_writes_nothing():
-    store = Watched()
+    store = ObservedStore()
     await SnapshotArchive(store).delete_session(session_id="missing")
     assert store.written == []
 
 
 async def count_writes_of_deletion():
-    inner = Watched()
+    inner = ObservedStore()
     await fill(inner)
     counting = FaultyStateStore(inner)
     await SnapshotArchive(counting).delete_session(session_id=HERE.session_id)
@@ -101,79 +101,65 @@ async def count_writes_of_deletion():
 WRITES = run_async(count_writes_of_deletion())
 
 
+async def interrupt_deletion(at, *, is_done=False):
+    """Return a store in which a deletion crashed at a write."""
+    inner = ObservedStore()
+    await fill(inner)
+    dying = FaultyStateStore(inner)
+    dying.plan(Fault(at, "crash", is_done))
+    with pytest.raises(Crash):
+        await SnapshotArchive(dying).delete_session(session_id=HERE.session_id)
+    return inner
+
+
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
-def test_opening_a_session_finishes_its_interrupted_deletion(is_done):
-    async def interrupted(at):
-        inner = Watched()
-        await fill(inner)
-        dying = FaultyStateStore(inner)
-        dying.plan(Fault(at, "crash", is_done))
-        with pytest.raises(Crash):
-            await SnapshotArchive(dying).delete_session(session_id=HERE.session_id)
-        return inner
-
-    async def work():
-        assert WRITES > 20
-        for at in range(1 if is_done else 2, WRITES + 1):
-            inner = await interrupted(at)
-            assert await SnapshotArchive(inner).recover(HERE) == SnapshotManifest()
-            assert session_keys(inner) == [], f"broken off at write {at}"
-            assert index_keys(inner) == [], f"broken off at write {at}"
-            for location in NEIGHBOURS:
-                loaded = await SnapshotArchive(inner).load_snapshot(location=location)
-                assert loaded.location == location
-
-    run_async(work())
+@async_test
+async def test_opening_a_session_finishes_its_interrupted_deletion(is_done):
+    assert WRITES > 20
+    for at in range(1 if is_done else 2, WRITES + 1):
+        inner = await interrupt_deletion(at, is_done=is_done)
+        assert await SnapshotArchive(inner).recover(HERE) == SnapshotManifest()
+        assert session_keys(inner) == [], f"interrupted at write {at}"
+        assert index_keys(inner) == [], f"interrupted at write {at}"
+        for location in NEIGHBOURS:
+            loaded = await SnapshotArchive(inner).load_snapshot(location=location)
+            assert loaded.location == location
 
 
-def test_a_session_created_after_an_interrupted_deletion_is_empty():
-    async def work():
-        for at in range(2, WRITES + 1):
-            inner = Watched()
-            await fill(inner)
-            dying = FaultyStateStore(inner)
-            dying.plan(Fault(at, "crash"))
-            with pytest.raises(Crash):
-                await SnapshotArchive(dying).delete_session(session_id=HERE.session_id)
-            new = session_snapshot(state(1, new=True))
-            archive = SnapshotArchive(inner)
-            await save(archive, new)
-            assert await archive.list_snapshot_ids(location=HERE) == [new.snapshot_id]
-            assert (await archive.load_snapshot(location=HERE)).digest == new.digest
-            assert await Catalog(inner).locations(HERE.session_id) == [HERE]
-            assert len(index_keys(inner)) == 1
-
-    run_async(work())
+@async_test
+async def test_a_session_created_after_an_interrupted_deletion_is_empty():
+    for at in range(2, WRITES + 1):
+        inner = await interrupt_deletion(at)
+        new = make_snapshot(make_state(1, new=True))
+        archive = SnapshotArchive(inner)
+        await save(archive, new)
+        assert await archive.list_snapshot_ids(location=HERE) == [new.snapshot_id]
+        assert (await archive.load_snapshot(location=HERE)).digest == new.digest
+        assert await Catalog(inner).locations(HERE.session_id) == [HERE]
+        assert len(index_keys(inner)) == 1
 
 
-def test_a_partly_deleted_session_is_not_listed():
-    async def work():
-        for at in range(2, WRITES + 1):
-            inner = Watched()
-            await fill(inner)
-            dying = FaultyStateStore(inner)
-            dying.plan(Fault(at, "crash"))
-            with pytest.raises(Crash):
-                await SnapshotArchive(dying).delete_session(session_id=HERE.session_id)
-            # Sessions that are still listed load.
-            for entry in (await Catalog(inner).sessions("research-bot")).sessions:
-                loaded = await SnapshotArchive(inner).load_snapshot(location=entry.location)
-                assert loaded is not None
-
-    run_async(work())
+@async_test
+async def test_a_partly_deleted_session_is_not_listed():
+    for at in range(2, WRITES + 1):
+        inner = await interrupt_deletion(at)
+        # Sessions that are still listed load.
+        for entry in (await Catalog(inner).sessions("research-bot")).sessions:
+            loaded = await SnapshotArchive(inner).load_snapshot(location=entry.location)
+            assert loaded is not None
 
 
 async def count_calls_of_deletion():
-    inner = Watched()
+    inner = ObservedStore()
     await fill(inner, count=1)
-    counting = Interrupted(inner, 0, None)
+    counting = InterruptedStore(inner, 0, None)
     await SnapshotArchive(counting).delete_session(session_id=HERE.session_id)
     return counting.calls
 
 
 def test_a_commit_during_a_deletion_is_deleted_too():
     async def left(at):
-        inner = Watched()
+        inner = ObservedStore()
         session = await Session.open(
             inner, agent_id=HERE.scope_id, session_id=HERE.session_id, scope=HERE.scope
         )
@@ -184,7 +170,7 @@ def test_a_commit_during_a_deletion_is_deleted_too():
             with suppress(ConflictError):  # the session is deleted
                 await session.commit()
 
-        slow = Interrupted(inner, at, interrupt)
+        slow = InterruptedStore(inner, at, interrupt)
         await SnapshotArchive(slow).delete_session(session_id=HERE.session_id)
         return [key async for key in inner.list("")], slow.calls
 
@@ -201,9 +187,9 @@ def test_a_session_created_during_a_deletion_is_not_deleted():
     """The new session finishes the deletion; then the first deletion continues."""
 
     async def overtaken(at):
-        inner = Watched()
+        inner = ObservedStore()
         await fill(inner, count=1)
-        new = session_snapshot(state(4, new=True))
+        new = make_snapshot(make_state(4, new=True))
 
         is_marked = False
 
@@ -212,7 +198,7 @@ def test_a_session_created_during_a_deletion_is_not_deleted():
             is_marked = deletion_mark_key(HERE.session_id) in inner.content
             await save(SnapshotArchive(inner), new)
 
-        slow = Interrupted(inner, at, interrupt)
+        slow = InterruptedStore(inner, at, interrupt)
         await SnapshotArchive(slow).delete_session(session_id=HERE.session_id)
         if not is_marked:
             return session_keys(inner) == []  # it belonged to the deleted session
@@ -239,7 +225,7 @@ def test_a_session_created_during_a_deletion_is_not_deleted():
 def test_a_damaged_session_can_be_deleted(key):
     @async_test
     async def work():
-        store = Watched()
+        store = ObservedStore()
         await fill(store)
         await store.damage(key, lambda data: data[:-9])
         await SnapshotArchive(store).delete_session(session_id=HERE.session_id)
@@ -256,7 +242,7 @@ async def test_the_index_entry_is_deleted_even_if_the_manifest_does_not_name_it(
         lambda data: SnapshotManifest(started_at=START).encode(),
         lambda data: SnapshotManifest().encode(),
     ):
-        store = Watched()
+        store = ObservedStore()
         await fill(store)
         await store.damage(HERE.manifest_key, change)
         await SnapshotArchive(store).delete_session(session_id=HERE.session_id)
@@ -266,7 +252,7 @@ async def test_the_index_entry_is_deleted_even_if_the_manifest_does_not_name_it(
 
 @async_test
 async def test_unknown_keys_inside_a_session_are_deleted_with_it():
-    store = Watched()
+    store = ObservedStore()
     await fill(store)
     odd = f"{session_prefix(HERE.session_id)}scopes/agent/odd"
     for key in (odd, f"{session_prefix(HERE.session_id)}notes.txt"):
@@ -278,4 +264,4 @@ async def test_unknown_keys_inside_a_session_are_deleted_with_it():
 @async_test
 async def test_invalid_id_is_rejected():
     with pytest.raises(ValueError, match="session_id"):
-        await SnapshotArchive(Watched()).delete_session(session_id="")
+        await SnapshotArchive(ObservedStore()).delete_session(session_id="")

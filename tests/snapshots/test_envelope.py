@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast import IntegrityError, InvalidDocumentError
 from holdfast.snapshots.envelope import decode_envelope, encode_envelope
-from support.observed_store import flipped, tried
+from support.observed_store import flip_bit, try_call
 from support.sample_values import text
 
 CONTENT = {"name": "Grüße", "count": 3, "none": None, "list": [1, {"a": True}]}
@@ -42,7 +42,7 @@ def test_the_digest_is_the_sha256_of_the_content():
 def test_any_flipped_bit_is_detected_or_changes_nothing():
     data = encode_envelope(CONTENT)
     for bit in range(len(data) * 8):
-        found, refusal = tried(read, flipped(data, bit))
+        found, refusal = try_call(read, flip_bit(data, bit))
         assert found == CONTENT or "some/key.json" in refusal
 
 

@@ -19,7 +19,7 @@ from holdfast.snapshots.history import (
     list_history,
 )
 from support.async_tests import async_test
-from support.observed_store import HERE, Interrupted, Watched, gathered
+from support.observed_store import HERE, InterruptedStore, ObservedStore, collect
 
 DAY = 86_400_000
 OTHER = HERE.__class__("ses_abc123", scope_id="research-bot2")
@@ -35,7 +35,7 @@ def id_at(millisecond, number=0):
 
 
 async def store_with_history(ids):
-    store = Watched()
+    store = ObservedStore()
     # Other keys nearby, which must not be found.
     around = [
         HERE.latest_key,
@@ -60,7 +60,7 @@ def in_order(ids):
 
 async def check(ids):
     store = await store_with_history(ids)
-    assert names_of(await gathered(iterate_newest_first(store, HERE))) == in_order(ids)
+    assert names_of(await collect(iterate_newest_first(store, HERE))) == in_order(ids)
     assert names_of(await list_history(store, HERE)) == in_order(ids)[::-1]
     found = await find_newest_key(store, HERE)
     assert found is None if not ids else names_of([found]) == in_order(ids)[:1]
@@ -164,7 +164,7 @@ def test_the_newest_of_ids_without_a_time_is_found_by_listing_once():
 @async_test
 async def test_iterating_all_takes_about_one_listing_per_snapshot():
     store = await store_with_history([id_at(now() - at * 60_000) for at in range(5_000)])
-    assert len(await gathered(iterate_newest_first(store, HERE))) == 5_000
+    assert len(await collect(iterate_newest_first(store, HERE))) == 5_000
     assert store.listings < 1.1 * 5_000
 
 
@@ -187,7 +187,7 @@ async def test_the_search_ends_when_all_are_deleted_during_it(monkeypatch):
             for each in ids:
                 await store.delete(HERE.snapshot_key(each))
 
-        found = await find_newest_key(Interrupted(store, at, interrupt), HERE)
+        found = await find_newest_key(InterruptedStore(store, at, interrupt), HERE)
         assert found is None or found.snapshot_id in ids
 
 

@@ -21,10 +21,10 @@ from holdfast.snapshots.discovery import find_incarnations, find_index_keys
 from holdfast.snapshots.incarnation import ACTIVITY_RESOLUTION, Incarnation
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
-from support.conversations import contents, opened, said
+from support.conversations import add_messages, list_contents, open_session
 from support.copied_sessions import HERE, read_all, save_messages
 from support.faults import RAISED, Fault, FaultyStateStore
-from support.observed_store import Interrupted
+from support.observed_store import InterruptedStore
 
 STORES = pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "one by one"])
 
@@ -39,7 +39,7 @@ async def test_a_creation_that_crashes_at_any_write_is_complete_or_absent(atomic
         for number in range(1, 6):
             disk = MemoryStateStore()
             store = FaultyStateStore(disk, atomic=atomic)
-            session = await opened(store)
+            session = await open_session(store)
             session.add_message("user", "a")
             store.plan(Fault(number, kind, is_done))
             failed = False
@@ -49,37 +49,37 @@ async def test_a_creation_that_crashes_at_any_write_is_complete_or_absent(atomic
                 failed = True
             store.plan(None)
             listed = (await Catalog(disk).sessions("bot")).sessions
-            reader = await opened(disk)
+            reader = await open_session(disk)
             assert (await reader.verify()).damage == []
-            assert bool(listed) == (contents(reader) == ["a"])
+            assert bool(listed) == (list_contents(reader) == ["a"])
             assert failed or listed
             if kind != "crash":
                 await session.save()
-                assert contents(await opened(disk)) == ["a"]
+                assert list_contents(await open_session(disk)) == ["a"]
                 assert len((await Catalog(disk).sessions("bot")).sessions) == 1
 
 
 @STORES
 @async_test
 async def test_concurrent_creation_is_a_conflict_for_one(atomic):
-    counting = Interrupted(FaultyStateStore(MemoryStateStore(), atomic=atomic), 0, None)
-    await said(await opened(counting), "one")
+    counting = InterruptedStore(FaultyStateStore(MemoryStateStore(), atomic=atomic), 0, None)
+    await add_messages(await open_session(counting), "one")
     for at in range(1, counting.calls + 1):
         disk = MemoryStateStore()
 
         async def other(disk=disk):
-            await said(await opened(FaultyStateStore(disk, atomic=atomic)), "other")
+            await add_messages(await open_session(FaultyStateStore(disk, atomic=atomic)), "other")
 
-        store = Interrupted(FaultyStateStore(disk, atomic=atomic), at, other)
-        session = await opened(store)
+        store = InterruptedStore(FaultyStateStore(disk, atomic=atomic), at, other)
+        session = await open_session(store)
         session.add_message("user", "one")
         acknowledged = True
         try:
             await session.commit()
         except ConflictError:
             acknowledged = False
-        reader = await opened(disk)
-        assert ("one" in contents(reader)) == acknowledged, at
+        reader = await open_session(disk)
+        assert ("one" in list_contents(reader)) == acknowledged, at
         assert (await reader.verify()).ok, at
         assert len((await Catalog(disk).sessions("bot")).sessions) == 1, at
 
@@ -91,7 +91,7 @@ async def test_creation_keeps_extra_fields_of_an_earlier_manifest(atomic):
     archive = SnapshotArchive(store)
     given = SnapshotManifest(extra={"owner": "Ada"})
     await archive.save_manifest(location=HERE, manifest=given)
-    await said(await opened(store), "a")
+    await add_messages(await open_session(store), "a")
     found = await archive.load_manifest(location=HERE)
     assert found.extra == {"owner": "Ada"}
     assert found.incarnation
@@ -104,7 +104,7 @@ async def test_creation_keeps_extra_fields_of_an_earlier_manifest(atomic):
 @async_test
 async def test_a_deletion_concurrent_with_a_creation_leaves_the_new_session_or_nothing(atomic):
     """Interleave a creation and a deletion at every call of either."""
-    counting = Interrupted(FaultyStateStore(MemoryStateStore(), atomic=atomic), 0, None)
+    counting = InterruptedStore(FaultyStateStore(MemoryStateStore(), atomic=atomic), 0, None)
     await save_messages(counting, "a")
     for at in range(1, counting.calls + 1):
         disk = MemoryStateStore()
@@ -114,18 +114,18 @@ async def test_a_deletion_concurrent_with_a_creation_leaves_the_new_session_or_n
             store = FaultyStateStore(disk, atomic=atomic)
             await SnapshotArchive(store).delete_session(session_id="ses")
 
-        store = Interrupted(FaultyStateStore(disk, atomic=atomic), at, delete)
-        session = await opened(store)
+        store = InterruptedStore(FaultyStateStore(disk, atomic=atomic), at, delete)
+        session = await open_session(store)
         session.add_message("user", "new")
         acknowledged = True
         try:
             await session.commit(on_conflict="rebase")
         except ConflictError:
             acknowledged = False
-        reader = await opened(disk)
+        reader = await open_session(disk)
         assert (await reader.verify()).damage == [], at
         if store.calls >= at and not acknowledged:
-            assert "new" not in contents(reader), at
+            assert "new" not in list_contents(reader), at
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/s.db", "file://{}/s"])
@@ -140,7 +140,7 @@ async def test_concurrent_agents_and_deletions_never_damage_a_session(url, tmp_p
             nonlocal acknowledged
             while asyncio.get_running_loop().time() < stop:
                 try:
-                    session = await opened(store)
+                    session = await open_session(store)
                     for number in range(4):
                         session.add_message("user", f"{name} {number}")
                         await session.commit(on_conflict="rebase")
@@ -157,7 +157,7 @@ async def test_concurrent_agents_and_deletions_never_damage_a_session(url, tmp_p
                 await SnapshotArchive(store).delete_session(session_id="ses")
 
         await asyncio.gather(agent("a"), agent("b"), agent("c"), deleter())
-        session = await opened(store)
+        session = await open_session(store)
         assert (await session.verify()).ok
         await SnapshotArchive(store).delete_session(session_id="ses")
         assert await read_all(store) == {}
@@ -170,7 +170,7 @@ async def test_concurrent_agents_and_deletions_never_damage_a_session(url, tmp_p
 async def test_a_prune_does_not_touch_a_session_created_during_it(atomic):
     whole = MemoryStateStore()
     await save_messages(whole, "abcdef")
-    counting = Interrupted(whole, 0, None)
+    counting = InterruptedStore(whole, 0, None)
     policy = RetentionPolicy(last=1)
     await SnapshotArchive(counting).prune(location=HERE, policy=policy)
     for at in range(1, counting.calls + 1):
@@ -181,13 +181,13 @@ async def test_a_prune_does_not_touch_a_session_created_during_it(atomic):
             await SnapshotArchive(disk).delete_session(session_id="ses")
             await save_messages(disk, "xyz")
 
-        store = Interrupted(FaultyStateStore(disk, atomic=atomic), at, replace_it)
+        store = InterruptedStore(FaultyStateStore(disk, atomic=atomic), at, replace_it)
         try:
             await SnapshotArchive(store).prune(location=HERE, policy=policy)
         except ConflictError:
             assert store.calls >= at
-        reader = await opened(disk)
-        assert contents(reader) == list("xyz"), at
+        reader = await open_session(disk)
+        assert list_contents(reader) == list("xyz"), at
         assert (await reader.verify()).damage == [], at
         ids = await SnapshotArchive(disk).list_snapshot_ids(location=HERE)
         for snapshot_id in ids:
@@ -202,15 +202,15 @@ async def test_a_prune_does_not_touch_a_session_created_during_it(atomic):
 async def test_a_commit_moves_an_old_index_entry(url, tmp_path, monkeypatch):
     monkeypatch.setattr(incarnation, "ACTIVITY_RESOLUTION", dt.timedelta())
     async with open_state_store(url.format(tmp_path)) as store:
-        session = await said(await opened(store), "a")
+        session = await add_messages(await open_session(store), "a")
         (first,) = await find_index_keys(store, HERE)
-        other = await opened(store)
-        await said(session, "b")
+        other = await open_session(store)
+        await add_messages(session, "b")
         (second,) = await find_index_keys(store, HERE)
         assert second < first  # the newest first
         # Another writer sees that the entry moved, and moves it from there.
         await other.reload()
-        await said(other, "c")
+        await add_messages(other, "c")
         assert len(await find_index_keys(store, HERE)) == 1
         (entry,) = (await Catalog(store).sessions("bot")).sessions
         assert entry.active_at > entry.started_at
@@ -220,9 +220,9 @@ async def test_a_commit_moves_an_old_index_entry(url, tmp_path, monkeypatch):
 @async_test
 async def test_not_every_commit_moves_the_index_entry():
     store = MemoryStateStore()
-    session = await said(await opened(store), "a")
+    session = await add_messages(await open_session(store), "a")
     before = await find_index_keys(store, HERE)
-    await said(session, "b", "c")
+    await add_messages(session, "b", "c")
     assert await find_index_keys(store, HERE) == before
     known = (await Incarnation.read(store, HERE)).manifest
     assert dt.datetime.now(dt.UTC) - known.active_at < ACTIVITY_RESOLUTION

@@ -14,7 +14,7 @@ from holdfast.log.event_log import Position
 from holdfast.snapshots import SnapshotManifest
 from holdfast.snapshots.envelope import encode_envelope
 from holdfast.snapshots.manifest import KNOWN_FIELDS, decode_manifest
-from support.observed_store import HERE, flipped, tried
+from support.observed_store import HERE, flip_bit, try_call
 from support.sample_values import text
 
 KEY = HERE.manifest_key
@@ -78,7 +78,7 @@ def test_a_newer_schema_is_rejected():
 def test_any_flipped_bit_is_detected_or_changes_nothing():
     data = FULL.encode()
     for bit in range(len(data) * 8):
-        found, refusal = tried(decode_manifest, KEY, flipped(data, bit))
+        found, refusal = try_call(decode_manifest, KEY, flip_bit(data, bit))
         assert found == FULL or KEY in refusal
 
 

@@ -29,17 +29,17 @@ from support.faults import Crash, Fault, FaultyStateStore
 from support.observed_store import (
     HERE,
     NOW,
-    Watched,
+    ObservedStore,
     check_whole,
-    damage_of,
-    gathered,
-    ids_of,
+    collect,
+    list_damage,
+    list_ids,
     load,
+    make_snapshot,
+    make_state,
     prune,
     save,
-    saved,
-    session_snapshot,
-    state,
+    save_many,
     verify,
 )
 
@@ -51,7 +51,7 @@ async def save_under(store, ids):
     archive = SnapshotArchive(store)
     found = {}
     for number, snapshot_id in enumerate(ids, 1):
-        made = session_snapshot(state(number))
+        made = make_snapshot(make_state(number))
         await save(archive, made, snapshot_id=snapshot_id)
         found[snapshot_id] = replace(made, snapshot_id=snapshot_id)
     return found
@@ -72,7 +72,7 @@ def mixed_ids(count, seed=0):
 @async_test
 async def test_latest_listing_newest_and_prune_agree_on_the_order():
     for seed in range(10):
-        store = Watched()
+        store = ObservedStore()
         ids = mixed_ids(12, seed)
         snapshots = await save_under(store, ids)
         await check_whole(store, snapshots)
@@ -93,7 +93,7 @@ async def test_latest_listing_newest_and_prune_agree_on_the_order():
             id_entry_key(HERE, each) for each in ids[-2:] if not has_plain_key(store, each)
         )
         await prune(store, RetentionPolicy(last=1))
-        assert await ids_of(store) == ids[-1:]
+        assert await list_ids(store) == ids[-1:]
 
 
 def has_plain_key(store, snapshot_id):
@@ -102,9 +102,9 @@ def has_plain_key(store, snapshot_id):
 
 @async_test
 async def test_session_save_writes_one_record_after_all_others():
-    store = Watched()
+    store = ObservedStore()
     await save_under(store, ["z", str(uuid.uuid4()), "a"])
-    ids = await ids_of(store)
+    ids = await list_ids(store)
     session = await Session.open(store, agent_id=HERE.scope_id, session_id=HERE.session_id)
     store.forget()
     first = await session.save()
@@ -117,27 +117,27 @@ async def test_session_save_writes_one_record_after_all_others():
         await Session.open(store, agent_id=HERE.scope_id, session_id=HERE.session_id)
     ).save()
     assert second.parent_id == "b"
-    assert await ids_of(store) == [*ids, first.snapshot_id, "b", second.snapshot_id]
+    assert await list_ids(store) == [*ids, first.snapshot_id, "b", second.snapshot_id]
     assert (await load(store)).snapshot_id == second.snapshot_id
 
 
 @async_test
 async def test_ids_in_the_order_of_saving_need_no_id_entry():
-    store = Watched()
-    snapshots = await saved(store, 5)
+    store = ObservedStore()
+    snapshots = await save_many(store, 5)
     assert store.keys_with("immutable_history") == [HERE.snapshot_key(each) for each in snapshots]
     assert store.keys_with("/snapshots/ids/") == []
 
 
 @async_test
 async def test_the_latest_snapshot_has_the_same_order():
-    store = Watched()
+    store = ObservedStore()
     archive = SnapshotArchive(store)
-    early = [session_snapshot(state(number)) for number in range(4)]
+    early = [make_snapshot(make_state(number)) for number in range(4)]
     for number, (is_latest, id_) in enumerate(
         [(False, "m"), (True, "z"), (False, None), (True, None), (True, "a"), (False, OLD)] * 2
     ):
-        made = session_snapshot(state(10 + number))
+        made = make_snapshot(make_state(10 + number))
         if id_ == OLD:
             made, id_ = early.pop(), None
         if not is_latest and id_ is not None:
@@ -150,7 +150,7 @@ async def test_the_latest_snapshot_has_the_same_order():
 
 @async_test
 async def test_pages_continue_after_a_deleted_snapshot():
-    store = Watched()
+    store = ObservedStore()
     ids = mixed_ids(9, seed=3)
     await save_under(store, ids)
     archive = SnapshotArchive(store)
@@ -164,7 +164,7 @@ async def test_pages_continue_after_a_deleted_snapshot():
 
 @async_test
 async def test_a_listing_can_start_after_a_snapshot():
-    store = Watched()
+    store = ObservedStore()
     ids = mixed_ids(9, seed=4)
     await save_under(store, ids)
     archive = SnapshotArchive(store)
@@ -187,7 +187,7 @@ async def test_a_listing_can_start_after_a_snapshot():
 @async_test
 async def test_invalid_token_is_rejected(bad):
     with pytest.raises(ValueError, match="invalid next_token"):
-        await SnapshotArchive(Watched()).list_snapshots(location=HERE, next_token=bad)
+        await SnapshotArchive(ObservedStore()).list_snapshots(location=HERE, next_token=bad)
 
 
 # ----------------------------------------------------------------------------------------- cost
@@ -195,9 +195,9 @@ async def test_invalid_token_is_rejected(bad):
 
 async def count_costs(count):
     """Count listings, listed keys and read entries of each query over random ids."""
-    store = Watched()
+    store = ObservedStore()
     await save_under(store, [str(uuid.uuid4()) for _ in range(count)])
-    ids = await ids_of(store)
+    ids = await list_ids(store)
     archive = SnapshotArchive(store)
     token = HistoryKey(
         HERE, "x", parse_history_key(HERE, store.keys_with("/snapshot_")[-8]).stamp
@@ -235,35 +235,31 @@ def test_cost_of_a_page_does_not_depend_on_the_size_of_the_history():
 
 @pytest.mark.parametrize("atomic", [True, False])
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
-def test_an_interrupted_save_can_be_repeated(atomic, is_done):
-    async def work():
-        for at in itertools.count(1):
-            inner = MemoryStateStore()
-            before = await save_under(inner, ["y", "x"])
-            dying = FaultyStateStore(inner, atomic=atomic)
-            dying.plan(Fault(at, "crash", is_done))
-            made = session_snapshot(state(7))
-            try:
-                await save(SnapshotArchive(dying), made, snapshot_id="mine")
-                break
-            except Crash:
-                assert at < 20
-            found = await ids_of(inner)
-            assert found in (["y", "x"], ["y", "x", "mine"])
-            assert (await verify(inner)).damage == []
-            later = session_snapshot(state(8))
-            await save(SnapshotArchive(inner), later, snapshot_id="later")
-            await save(SnapshotArchive(inner), made, snapshot_id="mine")
-            expected = (
-                ["y", "x", "mine", "later"] if "mine" in found else ["y", "x", "later", "mine"]
-            )
-            assert await ids_of(inner) == expected
-            await check_whole(
-                inner, {each: {**before, "mine": made, "later": later}[each] for each in expected}
-            )
-        assert at > (1 if atomic else 3)
-
-    asyncio.run(work())
+@async_test
+async def test_an_interrupted_save_can_be_repeated(atomic, is_done):
+    for at in itertools.count(1):
+        inner = MemoryStateStore()
+        before = await save_under(inner, ["y", "x"])
+        dying = FaultyStateStore(inner, atomic=atomic)
+        dying.plan(Fault(at, "crash", is_done))
+        made = make_snapshot(make_state(7))
+        try:
+            await save(SnapshotArchive(dying), made, snapshot_id="mine")
+            break
+        except Crash:
+            assert at < 20
+        found = await list_ids(inner)
+        assert found in (["y", "x"], ["y", "x", "mine"])
+        assert (await verify(inner)).damage == []
+        later = make_snapshot(make_state(8))
+        await save(SnapshotArchive(inner), later, snapshot_id="later")
+        await save(SnapshotArchive(inner), made, snapshot_id="mine")
+        expected = ["y", "x", "mine", "later"] if "mine" in found else ["y", "x", "later", "mine"]
+        assert await list_ids(inner) == expected
+        await check_whole(
+            inner, {each: {**before, "mine": made, "later": later}[each] for each in expected}
+        )
+    assert at > (1 if atomic else 3)
 
 
 @pytest.mark.parametrize("atomic", [True, False])
@@ -271,7 +267,7 @@ def test_an_interrupted_save_can_be_repeated(atomic, is_done):
 async def test_a_delayed_writer_does_not_save_an_id_twice(atomic):
     store = MemoryStateStore()
     await save_under(store, ["a"])
-    made, other = session_snapshot(state(1)), session_snapshot(state(1))
+    made, other = make_snapshot(make_state(1)), make_snapshot(make_state(1))
 
     class Standing(FaultyStateStore):
         """Pauses before the record is written; after its id entry, if batches are not atomic."""
@@ -285,37 +281,37 @@ async def test_a_delayed_writer_does_not_save_an_id_twice(atomic):
                 if first:
                     await store.put_many(first)
                 puts = [put for put in puts if put not in first]
-                await save(SnapshotArchive(store), session_snapshot(state(6)), snapshot_id="b")
+                await save(SnapshotArchive(store), make_snapshot(make_state(6)), snapshot_id="b")
                 await save(SnapshotArchive(store), other, snapshot_id="mine")
-                await save(SnapshotArchive(store), session_snapshot(state(5)), snapshot_id="c")
+                await save(SnapshotArchive(store), make_snapshot(make_state(5)), snapshot_id="c")
             return await super().put_many(puts, **conditions)
 
     await save(SnapshotArchive(Standing(store, atomic=atomic)), made, snapshot_id="mine")
-    assert await ids_of(store) == ["a", "b", "mine", "c"]
+    assert await list_ids(store) == ["a", "b", "mine", "c"]
     assert (await verify(store)).ok
 
 
 @async_test
 async def test_a_lost_or_damaged_id_entry_is_reported_and_can_be_deleted():
     for change in (lambda _: None, lambda data: data[:-3], lambda data: data.replace(b"01", b"02")):
-        store = Watched()
+        store = ObservedStore()
         ids = ["z", "y", "x"]
         await save_under(store, ids)
         key = id_entry_key(HERE, "y")
         await store.damage(key, change)
-        assert await damage_of(store) == {key}
-        assert await ids_of(store) == ids
+        assert await list_damage(store) == {key}
+        assert await list_ids(store) == ids
         if key in store.content:
             with pytest.raises(IntegrityError, match=key):
                 await load(store, "y")
             assert await SnapshotArchive(store).delete_snapshot(location=HERE, snapshot_id="y")
-            assert await ids_of(store) == ["z", "x"]
-            assert await damage_of(store) == set()
+            assert await list_ids(store) == ["z", "x"]
+            assert await list_damage(store) == set()
 
 
 @async_test
 async def test_unknown_keys_are_skipped():
-    store = Watched()
+    store = ObservedStore()
     ids = ["z", new_id(), "x"]
     strays = [
         f"{HERE.history_prefix}{ids[1]}.json~",
@@ -330,7 +326,7 @@ async def test_unknown_keys_are_skipped():
     for key in strays:
         await store.put(key, b"?")
     archive = SnapshotArchive(store)
-    assert await ids_of(store) == ids
+    assert await list_ids(store) == ids
     assert await archive.list_snapshot_ids(location=HERE, limit=2) == ids[:2]
     assert (await archive.list_snapshots(location=HERE, limit=3)).snapshot_ids == ids
     assert (await load(store)).snapshot_id == "x"
@@ -342,7 +338,7 @@ async def test_unknown_keys_are_skipped():
 
 @async_test
 async def test_a_copy_has_the_same_ids_in_the_same_order():
-    source, target = Watched(), Watched()
+    source, target = ObservedStore(), ObservedStore()
     ids = mixed_ids(8, seed=5)
     snapshots = await save_under(source, ids)
     await copy_sessions(source, target)
@@ -360,9 +356,9 @@ async def test_a_copy_has_the_same_ids_in_the_same_order():
 
 @async_test
 async def test_delete_session_deletes_id_entries():
-    store = Watched()
+    store = ObservedStore()
     await save_under(store, mixed_ids(6))
-    assert await gathered(store.list(id_entries_prefix(HERE)))
+    assert await collect(store.list(id_entries_prefix(HERE)))
     await SnapshotArchive(store).delete_session(session_id=HERE.session_id)
     assert store.keys_with(HERE.prefix) == []
 

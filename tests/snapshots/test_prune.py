@@ -15,16 +15,16 @@ from support.async_tests import async_test
 from support.observed_store import (
     HERE,
     NOW,
-    Watched,
+    ObservedStore,
     check_loads,
     check_whole,
-    gathered,
-    last_of,
+    collect,
+    make_snapshot,
+    make_state,
     prune,
     save,
-    saved,
-    session_snapshot,
-    state,
+    save_many,
+    take_last,
 )
 
 pytestmark = pytest.mark.usefixtures("one_incarnation")
@@ -37,10 +37,10 @@ HOUR = dt.timedelta(hours=1)
 
 @async_test
 async def test_kept_snapshots_load_and_the_space_of_the_others_is_reclaimed(often):
-    store = Watched()
-    snapshots = await saved(store, 60)
+    store = ObservedStore()
+    snapshots = await save_many(store, 60)
     before = store.bytes
-    kept = last_of(snapshots, 10)
+    kept = take_last(snapshots, 10)
     result = await prune(store)
     assert result.kept == list(kept)
     assert result.removed == [each for each in snapshots if each not in kept]
@@ -60,9 +60,9 @@ async def test_kept_snapshots_load_and_the_space_of_the_others_is_reclaimed(ofte
 async def test_the_stored_size_depends_only_on_what_is_kept(often):
     sizes = []
     for count in (40, 200):
-        store = Watched()
+        store = ObservedStore()
         for number in range(count):
-            made = session_snapshot(state(5, plan="x" * 500, turn=number))
+            made = make_snapshot(make_state(5, plan="x" * 500, turn=number))
             await save(SnapshotArchive(store), made)
         await prune(store)
         await prune(store, moment=NOW + dt.timedelta(days=2))
@@ -72,23 +72,23 @@ async def test_the_stored_size_depends_only_on_what_is_kept(often):
 
 @async_test
 async def test_a_session_continues_after_a_prune(often):
-    store = Watched()
+    store = ObservedStore()
     archive = SnapshotArchive(store)
-    kept = last_of(await saved(store, 20), 10)
+    kept = take_last(await save_many(store, 20), 10)
     await prune(store)
     for number in range(20):
-        made = session_snapshot(state(30 + number))
+        made = make_snapshot(make_state(30 + number))
         kept[await save(archive, made)] = made
     await check_whole(store, kept)
     result = await prune(store, moment=NOW + dt.timedelta(days=2))
     assert result.events_removed == 20
-    await check_whole(store, last_of(kept, 10))
+    await check_whole(store, take_last(kept, 10))
 
 
 @async_test
 async def test_a_second_prune_changes_nothing(often):
-    store = Watched()
-    snapshots = await saved(store, 30)
+    store = ObservedStore()
+    snapshots = await save_many(store, 30)
     first = await prune(store)
     after = store.content
     store.forget()
@@ -98,13 +98,13 @@ async def test_a_second_prune_changes_nothing(often):
     assert second.events_removed == 0
     assert store.content == after
     assert store.written == []
-    await check_whole(store, last_of(snapshots, 10))
+    await check_whole(store, take_last(snapshots, 10))
 
 
 @async_test
 async def test_a_prune_that_keeps_all_changes_nothing():
-    store = Watched()
-    snapshots = await saved(store, 9)
+    store = ObservedStore()
+    snapshots = await save_many(store, 9)
     store.forget()
     result = await prune(store)
     assert result.kept == list(snapshots)
@@ -114,7 +114,7 @@ async def test_a_prune_that_keeps_all_changes_nothing():
 
 @async_test
 async def test_a_prune_of_a_missing_session_changes_nothing():
-    store = Watched()
+    store = ObservedStore()
     result = await prune(store)
     assert (result.kept, result.removed, result.events_removed) == ([], [], 0)
     assert store.content == {}
@@ -122,8 +122,8 @@ async def test_a_prune_of_a_missing_session_changes_nothing():
 
 @async_test
 async def test_dry_run_reports_the_result_and_writes_nothing(often):
-    store = Watched()
-    snapshots = await saved(store, 30)
+    store = ObservedStore()
+    snapshots = await save_many(store, 30)
     before = store.content
     store.forget()
     told = await prune(store, dry_run=True)
@@ -136,13 +136,13 @@ async def test_dry_run_reports_the_result_and_writes_nothing(often):
         did.removed,
         did.events_removed,
     )
-    await check_whole(store, last_of(snapshots, 10))
+    await check_whole(store, take_last(snapshots, 10))
 
 
 @async_test
 async def test_dry_run_does_not_finish_an_interrupted_deletion():
-    store = Watched()
-    await saved(store, 3)
+    store = ObservedStore()
+    await save_many(store, 3)
     await store.delete(HERE.manifest_key)
     store.forget()
     await prune(store, dry_run=True)
@@ -151,9 +151,9 @@ async def test_dry_run_does_not_finish_an_interrupted_deletion():
 
 @async_test
 async def test_an_old_protected_snapshot_is_kept_with_the_last_ten(often):
-    store = Watched()
+    store = ObservedStore()
     tags = {3: {"reason": "incident"}, 17: {"reason": "incident"}, 18: {"other": "x"}}
-    snapshots = await saved(store, 60, tags=tags)
+    snapshots = await save_many(store, 60, tags=tags)
     ids = list(snapshots)
     expected = [ids[3], ids[17], *ids[-10:]]
     policy = RetentionPolicy(last=10, protected=["reason"])
@@ -166,8 +166,8 @@ async def test_an_old_protected_snapshot_is_kept_with_the_last_ten(often):
 
 @async_test
 async def test_one_snapshot_per_hour_and_day_is_kept(often):
-    store = Watched()
-    snapshots = await saved(
+    store = ObservedStore()
+    snapshots = await save_many(
         store, 60, since=NOW - 59 * dt.timedelta(minutes=20), every=dt.timedelta(minutes=20)
     )
     result = await prune(store, RetentionPolicy(hourly=5, daily=2))
@@ -177,37 +177,37 @@ async def test_one_snapshot_per_hour_and_day_is_kept(often):
 
 @async_test
 async def test_ages_are_measured_from_the_given_time(often):
-    store = Watched()
-    snapshots = await saved(store, 20, since=NOW - 19 * HOUR)
+    store = ObservedStore()
+    snapshots = await save_many(store, 20, since=NOW - 19 * HOUR)
     policy = RetentionPolicy(max_age=5 * HOUR)
     assert len((await prune(store, policy)).kept) == 5
     assert len((await prune(store, policy, NOW + 3 * HOUR)).kept) == 2
     assert len((await prune(store, policy, NOW + 300 * HOUR)).kept) == 1
-    await check_whole(store, last_of(snapshots, 1))
+    await check_whole(store, take_last(snapshots, 1))
 
 
 @pytest.mark.parametrize("latest_at", [0, 5, 29])
 def test_the_latest_snapshot_loads_at_any_position(often, latest_at):
     @async_test
     async def work():
-        store = Watched()
+        store = ObservedStore()
         archive = SnapshotArchive(store)
         snapshots, latest = {}, None
         for number in range(30):
-            made = session_snapshot(state(number + 1), created_at=NOW + number * HOUR)
+            made = make_snapshot(make_state(number + 1), created_at=NOW + number * HOUR)
             if number == latest_at:
-                latest = session_snapshot(state(2, latest=True))
+                latest = make_snapshot(make_state(2, latest=True))
                 await save(archive, latest, is_latest=True)
             snapshots[await save(archive, made)] = made
         for now in (NOW, NOW + dt.timedelta(days=2)):
             await prune(store, moment=now)
-            await check_whole(store, last_of(snapshots, 10))
+            await check_whole(store, take_last(snapshots, 10))
             await check_loads(store, {latest.snapshot_id: latest})
         # When the latest is replaced, what it needed is deleted.
-        newer = session_snapshot(state(40))
+        newer = make_snapshot(make_state(40))
         await save(archive, newer, is_latest=True)
         await prune(store, RetentionPolicy(last=1), NOW + dt.timedelta(days=2))
-        await check_whole(store, last_of(snapshots, 1))
+        await check_whole(store, take_last(snapshots, 1))
         await check_loads(store, {newer.snapshot_id: newer})
 
     work()
@@ -215,9 +215,9 @@ def test_the_latest_snapshot_loads_at_any_position(often, latest_at):
 
 @async_test
 async def test_snapshots_at_one_event_are_kept_or_deleted_individually(often):
-    store = Watched()
+    store = ObservedStore()
     archive = SnapshotArchive(store)
-    made = [session_snapshot(state(3), created_at=NOW + at * HOUR) for at in range(6)]
+    made = [make_snapshot(make_state(3), created_at=NOW + at * HOUR) for at in range(6)]
     for each in made:
         await save(archive, each)
     assert len(store.keys_with("/log/")) == 1
@@ -229,28 +229,28 @@ async def test_snapshots_at_one_event_are_kept_or_deleted_individually(often):
 
 @async_test
 async def test_the_newest_snapshot_can_be_at_an_older_event_than_expired_ones(often):
-    store = Watched()
+    store = ObservedStore()
     archive = SnapshotArchive(store)
-    snapshots = await saved(store, 12, since=NOW - 100 * HOUR)
+    snapshots = await save_many(store, 12, since=NOW - 100 * HOUR)
     old = await archive.load_snapshot(location=HERE, snapshot_id=list(snapshots)[4])
-    again = session_snapshot(
+    again = make_snapshot(
         old.snapshot, position=old.position, keyframe=old.keyframe, created_at=NOW
     )
     await save(archive, again)
     for now in (NOW, NOW + dt.timedelta(days=2)):
         await prune(store, RetentionPolicy(last=1), now)
         await check_whole(store, {again.snapshot_id: again})
-    following = session_snapshot(state(50), created_at=NOW + HOUR)
+    following = make_snapshot(make_state(50), created_at=NOW + HOUR)
     await save(SnapshotArchive(store), following)
     await check_whole(store, {each.snapshot_id: each for each in (again, following)})
 
 
 @async_test
 async def test_other_sessions_are_not_touched(often):
-    store = Watched()
+    store = ObservedStore()
     other = HERE.__class__("ses_abc123", scope_id="research-bot2")
-    await saved(store, 20)
-    theirs = await saved(store, 20, other)
+    await save_many(store, 20)
+    theirs = await save_many(store, 20, other)
     before = {key: value for key, value in store.content.items() if other.prefix in key}
     await prune(store)
     assert {key: value for key, value in store.content.items() if other.prefix in key} == before
@@ -262,8 +262,8 @@ async def test_other_sessions_are_not_touched(often):
 
 @async_test
 async def test_tombstones_are_deleted_after_a_day(often):
-    store = Watched()
-    snapshots = await saved(store, 30)
+    store = ObservedStore()
+    snapshots = await save_many(store, 30)
     await prune(store)
     assert len(store.keys_with("/log/")) == 30
     tombstones = [key for key in store.keys_with("/log/") if b"pruned_at" in store.content[key]]
@@ -274,64 +274,43 @@ async def test_tombstones_are_deleted_after_a_day(often):
     await prune(store, moment=NOW + 25 * HOUR)
     assert store.keys_with("/log/") == store.keys_with("/log/")[-9:]
     assert not any(b"pruned_at" in value for value in store.content.values())
-    await check_whole(store, last_of(snapshots, 10))
+    await check_whole(store, take_last(snapshots, 10))
 
 
 @async_test
 async def test_a_stale_writer_gets_a_conflict_from_a_tombstone(often):
-    store = Watched()
-    await saved(store, 5)
+    store = ObservedStore()
+    await save_many(store, 5)
     stale = Timeline(store, HERE.prefix, "00000000")
     await stale.open()
-    await saved(store, 20)
+    await save_many(store, 20)
     await prune(store)
     with pytest.raises(ConflictError):
         await stale.log.append([draft_event("late")])
     with pytest.raises(NotFoundError, match="were pruned"):
-        await gathered(EventLog(store, HERE.prefix, "00000000").read())
+        await collect(EventLog(store, HERE.prefix, "00000000").read())
 
 
+@pytest.mark.parametrize("are_tombstones_deleted", [False, True])
+@pytest.mark.parametrize("state", [make_state(7, late=True), make_state(1)], ids=["new", "pruned"])
 @async_test
-async def test_a_stale_archive_saves_after_a_prune(often):
-    store = Watched()
+async def test_a_stale_archive_saves_after_a_prune(often, state, are_tombstones_deleted):
+    store = ObservedStore()
     stale = SnapshotArchive(store)
-    await save(stale, session_snapshot(state(1), created_at=NOW - 1000 * HOUR))
-    kept = last_of(await saved(store, 20), 10)
+    await save(stale, make_snapshot(make_state(1), created_at=NOW - 1000 * HOUR))
+    kept = take_last(await save_many(store, 20), 10)
     await prune(store)
-    late = session_snapshot(state(7, late=True))
-    await save(stale, late)
-    await check_whole(store, {**kept, late.snapshot_id: late})
-
-
-@async_test
-async def test_a_stale_archive_can_save_a_pruned_snapshot_again(often):
-    store = Watched()
-    stale = SnapshotArchive(store)
-    await save(stale, session_snapshot(state(1), created_at=NOW - 1000 * HOUR))
-    kept = last_of(await saved(store, 20), 10)
-    await prune(store)
-    again = session_snapshot(state(1))
-    await save(stale, again)
-    await check_whole(store, {**kept, again.snapshot_id: again})
-
-
-@async_test
-async def test_an_archive_idle_until_tombstones_are_deleted_loses_nothing(often):
-    store = Watched()
-    stale = SnapshotArchive(store)
-    await save(stale, session_snapshot(state(1), created_at=NOW - 1000 * HOUR))
-    kept = last_of(await saved(store, 20), 10)
-    await prune(store)
-    await prune(store, moment=NOW + dt.timedelta(days=2))
-    late = session_snapshot(state(7, late=True))
+    if are_tombstones_deleted:
+        await prune(store, moment=NOW + dt.timedelta(days=2))
+    late = make_snapshot(state)
     await save(stale, late)
     await check_whole(store, {**kept, late.snapshot_id: late})
 
 
 @async_test
 async def test_pruned_events_are_not_found_even_without_tombstones(often):
-    store = Watched()
-    await saved(store, 30, tags={4: {"pin": ""}})
+    store = ObservedStore()
+    await save_many(store, 30, tags={4: {"pin": ""}})
     policy = RetentionPolicy(last=10, protected=["pin"])
     for now in (NOW, NOW + dt.timedelta(days=2)):
         await prune(store, policy, now)

@@ -21,16 +21,16 @@ from support.faults import Crash, Fault, FaultyStateStore
 from support.observed_store import (
     HERE,
     NOW,
-    Interrupted,
-    Watched,
+    InterruptedStore,
+    ObservedStore,
     check_loads,
     check_whole,
-    gathered,
+    collect,
+    make_snapshot,
+    make_state,
     prune,
     save,
-    saved,
-    session_snapshot,
-    state,
+    save_many,
 )
 
 pytestmark = pytest.mark.usefixtures("one_incarnation")
@@ -39,39 +39,37 @@ PINNED = RetentionPolicy(last=5, protected=["pin"])
 
 
 async def count_writes_of_prune():
-    inner = Watched()
-    await saved(inner, 18, tags={3: {"pin": ""}})
+    inner = ObservedStore()
+    await save_many(inner, 18, tags={3: {"pin": ""}})
     counting = FaultyStateStore(inner)
     await prune(counting, PINNED)
     return counting.writes
 
 
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
-def test_a_prune_interrupted_anywhere_loses_no_kept_snapshot(often, is_done):
-    async def work():
-        writes = await count_writes_of_prune()
-        assert writes > 20
-        for at in range(1, writes + 1):
-            inner = Watched()
-            snapshots = await saved(inner, 18, tags={3: {"pin": ""}})
-            ids = list(snapshots)
-            kept = {each: snapshots[each] for each in (ids[3], *ids[-5:])}
-            dying = FaultyStateStore(inner)
-            dying.plan(Fault(at, "crash", is_done))
-            with pytest.raises(Crash):
-                await prune(dying, PINNED)
-            await check_loads(inner, kept)
-            listed = await SnapshotArchive(inner).list_snapshot_ids(location=HERE)
-            await check_loads(inner, {each: snapshots[each] for each in listed})
-            verification = await SnapshotArchive(inner).verify(location=HERE)
-            assert verification.damage == [], f"interrupted at write {at}"
-            new = session_snapshot(state(40), created_at=NOW)
-            kept[await save(SnapshotArchive(inner), new)] = new
-            for now in (NOW, NOW + dt.timedelta(days=2)):
-                await prune(inner, RetentionPolicy(last=6, protected=["pin"]), now)
-                await check_whole(inner, kept)
-
-    run_async(work())
+@async_test
+async def test_a_prune_interrupted_anywhere_loses_no_kept_snapshot(often, is_done):
+    writes = await count_writes_of_prune()
+    assert writes > 20
+    for at in range(1, writes + 1):
+        inner = ObservedStore()
+        snapshots = await save_many(inner, 18, tags={3: {"pin": ""}})
+        ids = list(snapshots)
+        kept = {each: snapshots[each] for each in (ids[3], *ids[-5:])}
+        dying = FaultyStateStore(inner)
+        dying.plan(Fault(at, "crash", is_done))
+        with pytest.raises(Crash):
+            await prune(dying, PINNED)
+        await check_loads(inner, kept)
+        listed = await SnapshotArchive(inner).list_snapshot_ids(location=HERE)
+        await check_loads(inner, {each: snapshots[each] for each in listed})
+        verification = await SnapshotArchive(inner).verify(location=HERE)
+        assert verification.damage == [], f"interrupted at write {at}"
+        new = make_snapshot(make_state(40), created_at=NOW)
+        kept[await save(SnapshotArchive(inner), new)] = new
+        for now in (NOW, NOW + dt.timedelta(days=2)):
+            await prune(inner, RetentionPolicy(last=6, protected=["pin"]), now)
+            await check_whole(inner, kept)
 
 
 def prune_with_interruptions(interrupt):
@@ -81,14 +79,14 @@ def prune_with_interruptions(interrupt):
         at = 0
         while True:
             at += 1
-            inner = Watched()
-            snapshots = await saved(inner, 14)
+            inner = ObservedStore()
+            snapshots = await save_many(inner, 14)
             more = {}
 
             async def happens(inner=inner, more=more):
                 more.update(await interrupt(inner))
 
-            slow = Interrupted(inner, at, happens)
+            slow = InterruptedStore(inner, at, happens)
             result = await prune(slow, RetentionPolicy(last=5))
             if slow.calls < at:
                 return
@@ -102,7 +100,7 @@ def prune_with_interruptions(interrupt):
 
 def test_snapshots_saved_during_a_prune_are_kept(often):
     async def interrupt(inner):
-        made = session_snapshot(state(20))
+        made = make_snapshot(make_state(20))
         return {await save(SnapshotArchive(inner), made): made}
 
     prune_with_interruptions(interrupt)
@@ -129,8 +127,8 @@ def test_the_manifest_can_be_saved_during_a_prune(often):
 
 @async_test
 async def test_nothing_is_deleted_if_a_kept_snapshot_cannot_be_read(often):
-    store = Watched()
-    snapshots = await saved(store, 20)
+    store = ObservedStore()
+    snapshots = await save_many(store, 20)
     key = store.keys_with("/log/")[17]
     await store.damage(key, lambda data: data[:-5])
     before = [*store.keys_with("snapshot_"), *store.keys_with("/log/")]
@@ -142,12 +140,12 @@ async def test_nothing_is_deleted_if_a_kept_snapshot_cannot_be_read(often):
 
 @async_test
 async def test_a_segment_across_the_cutoff_is_kept(often):
-    store = Watched()
+    store = ObservedStore()
     log = EventLog(store, HERE.prefix, "00000000")
     for _ in range(4):
         await log.append([draft_event("a", set_=[("state", "n", n)]) for n in range(3)])
     entry = await store.get(log.key(4))
-    middle = Position(5, (await gathered(log.read(5, 5)))[0].hash)
+    middle = Position(5, (await collect(log.read(5, 5)))[0].hash)
     await prune_module.replace_by_tombstones(
         store, Timeline(store, HERE.prefix, "00000000"), middle, NOW
     )
@@ -157,8 +155,8 @@ async def test_a_segment_across_the_cutoff_is_kept(often):
 
 @async_test
 async def test_a_needed_keyframe_that_is_missing_is_ignored(often):
-    store = Watched()
-    snapshots = await saved(store, 12)
+    store = ObservedStore()
+    snapshots = await save_many(store, 12)
     asked = Timeline(store, HERE.prefix, "00000000")
     cutoff = (await asked.load(9)).end
     await prune_module.delete_keyframes(store, asked, cutoff, {7, cutoff.seq})
@@ -181,19 +179,19 @@ STEPS = st.lists(
 @given(STEPS)
 def test_kept_snapshots_load_after_any_saves_deletes_and_prunes(steps):
     async def work():
-        store = Watched()
+        store = ObservedStore()
         archives = [SnapshotArchive(store), SnapshotArchive(store)]
         kept, latest, now = {}, {}, NOW
         for number, (what, *how) in enumerate(steps):
             now += dt.timedelta(minutes=1)
             archive = archives[number % 2]
             if what == "save":
-                made = session_snapshot(
-                    state(how[0]), created_at=now, tags={how[1]: "x"} if how[1] else {}
+                made = make_snapshot(
+                    make_state(how[0]), created_at=now, tags={how[1]: "x"} if how[1] else {}
                 )
                 kept[await save(archive, made)] = made
             elif what == "latest":
-                made = session_snapshot(state(how[0], latest=True), created_at=now)
+                made = make_snapshot(make_state(how[0], latest=True), created_at=now)
                 await save(archive, made, is_latest=True)
                 latest = {made.snapshot_id: made}
             elif what == "delete" and kept:

@@ -15,7 +15,7 @@ from holdfast.log.event_log import Position
 from holdfast.snapshots import SnapshotInfo, SnapshotLocation
 from holdfast.snapshots.envelope import encode_envelope
 from holdfast.snapshots.records import decode_record, validate_tags
-from support.observed_store import HERE, flipped, tried
+from support.observed_store import HERE, flip_bit, try_call
 from support.sample_values import text
 
 ID = "019a8b5e-6f00-7000-8000-000000000000"
@@ -124,7 +124,7 @@ def test_a_record_under_the_key_of_another_is_damage():
 def test_any_flipped_bit_is_detected_or_changes_nothing():
     data = INFO.encode(HERE)
     for bit in range(len(data) * 8):
-        found, refusal = tried(decode_record, KEY, flipped(data, bit), HERE)
+        found, refusal = try_call(decode_record, KEY, flip_bit(data, bit), HERE)
         assert found == INFO or KEY in refusal
 
 

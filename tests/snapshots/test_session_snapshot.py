@@ -12,19 +12,19 @@ from holdfast import Store
 from holdfast.log.event_log import Position
 from holdfast.snapshots import SessionSnapshot, SnapshotInfo, SnapshotLocation
 from holdfast.snapshots.session_snapshot import snapshot_from_info
-from support.observed_store import state
+from support.observed_store import make_state
 
 
 def make_snapshot(snapshot=None, **fields):
     given = {"agent_id": "research-bot", "session_id": "ses_abc123", **fields}
     return SessionSnapshot.from_snapshot(
-        state(2, plan=[1]) if snapshot is None else snapshot, **given
+        make_state(2, plan=[1]) if snapshot is None else snapshot, **given
     )
 
 
 def test_from_snapshot_takes_the_snapshot_of_any_store():
     before = dt.datetime.now(dt.UTC)
-    frozen = state(2, plan=[1])
+    frozen = make_state(2, plan=[1])
     snapshot = make_snapshot(
         frozen, parent_id="p", tags={"env": "test"}, source_environment="laptop"
     )
@@ -62,7 +62,7 @@ def test_state_gives_messages_values_and_status():
 
 
 def test_changes_to_the_store_do_not_affect_the_snapshot():
-    snapshot = make_snapshot(state(1, plan=[1]))
+    snapshot = make_snapshot(make_state(1, plan=[1]))
     store = snapshot.to_store()
     assert store.get("state", "plan") == [1]
     store.set("state", "plan", [2])
@@ -76,7 +76,7 @@ def test_changes_to_the_store_do_not_affect_the_snapshot():
 
 def test_tags_are_copied():
     tags = {"env": "test"}
-    snapshot = SessionSnapshot(snapshot=state(), agent_id="a", session_id="s", tags=tags)
+    snapshot = SessionSnapshot(snapshot=make_state(), agent_id="a", session_id="s", tags=tags)
     tags["env"] = "changed"
     assert snapshot.tags == {"env": "test"}
 
@@ -144,7 +144,7 @@ def test_info_without_a_position_is_at_zero():
 
 
 def test_a_snapshot_is_rebuilt_from_info_and_state():
-    frozen = state(3)
+    frozen = make_state(3)
     snapshot = replace(
         make_snapshot(frozen, scope="multi_agent", parent_id="p", tags={"a": "b"}),
         position=Position(7, "hash"),

@@ -15,7 +15,7 @@ from holdfast.snapshots.session_state import (
     message_number,
     validate_status,
 )
-from support.sample_values import SAMPLES, identical
+from support.sample_values import SAMPLES, is_identical
 
 
 def test_the_view_has_messages_values_status_and_namespaces():
@@ -47,9 +47,9 @@ def test_all_value_types_are_returned_as_set(name):
     for space, key in (("messages", "0"), ("state", "key"), ("other", "key")):
         store.set(space, key, SAMPLES[name])
     view = SessionState(store.snapshot())
-    assert identical(view.messages[0], SAMPLES[name])
-    assert identical(view.values["key"], SAMPLES[name])
-    assert identical(view.namespaces["other"]["key"], SAMPLES[name])
+    assert is_identical(view.messages[0], SAMPLES[name])
+    assert is_identical(view.values["key"], SAMPLES[name])
+    assert is_identical(view.namespaces["other"]["key"], SAMPLES[name])
 
 
 def test_values_are_copies():

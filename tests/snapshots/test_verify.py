@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 
 import pytest
@@ -13,18 +12,18 @@ from holdfast.stores.wrappers.encryption import EncryptedStateStore, EncryptionK
 from support.async_tests import async_test
 from support.observed_store import (
     HERE,
-    Watched,
+    ObservedStore,
     check_loads,
-    damage_of,
-    flipped,
-    frame,
-    last_of,
-    log,
+    flip_bit,
+    keyframe_key,
+    list_damage,
+    make_session_store,
     prune,
-    record,
-    saved,
+    record_key,
+    save_many,
+    segment_key,
+    take_last,
     verify,
-    world,
 )
 
 pytestmark = pytest.mark.usefixtures("one_incarnation")
@@ -46,7 +45,7 @@ async def check_loads_except(store, snapshots, keys, unloadable):
 
 @async_test
 async def test_an_intact_session_has_no_damage(often):
-    store, snapshots = await world()
+    store, snapshots = await make_session_store()
     before = store.content
     store.forget()
     found = await verify(store)
@@ -59,26 +58,26 @@ async def test_an_intact_session_has_no_damage(often):
 
 @async_test
 async def test_a_missing_session_has_no_damage():
-    found = await verify(Watched())
+    found = await verify(ObservedStore())
     assert found.ok
     assert found == Verification()
 
 
 @async_test
 async def test_all_of_many_records_are_verified(often):
-    store, snapshots = await world(230)
+    store, snapshots = await make_session_store(230)
     found = await verify(store)
     assert found.ok
     assert found.snapshots == 231
-    await store.damage(record(snapshots, 215), lambda data: data[:-1])
-    assert await damage_of(store) == {record(snapshots, 215)}
+    await store.damage(record_key(snapshots, 215), lambda data: data[:-1])
+    assert await list_damage(store) == {record_key(snapshots, 215)}
 
 
 # ------------------------------------------------------------------------------------- damage
 
 WAYS = {
-    "a flipped bit": lambda data: flipped(data, len(data) * 4),
-    "the last bit": lambda data: flipped(data, len(data) * 8 - 8),
+    "a flipped bit": lambda data: flip_bit(data, len(data) * 4),
+    "the last bit": lambda data: flip_bit(data, len(data) * 8 - 8),
     "cut short": lambda data: data[: len(data) // 2],
     "cut by a byte": lambda data: data[:-1],
     "empty": lambda data: b"",
@@ -88,15 +87,15 @@ WAYS = {
 }
 # Entries, and which of the twelve snapshots need each.
 ENTRIES = {
-    "the first segment": (lambda snapshots: log(1), {0, 1, 2}),
-    "a segment": (lambda snapshots: log(7), {5, 6}),
-    "the last segment before a keyframe": (lambda snapshots: log(9), set()),
-    "the last segment": (lambda snapshots: log(13), set()),
-    "a keyframe": (lambda snapshots: frame(5), set()),
-    "a keyframe on it": (lambda snapshots: frame(9), set()),
-    "the last keyframe": (lambda snapshots: frame(13), set()),
-    "a record": (lambda snapshots: record(snapshots, 6), {6}),
-    "the newest record": (lambda snapshots: record(snapshots, 11), {11}),
+    "the first segment": (lambda snapshots: segment_key(1), {0, 1, 2}),
+    "a segment": (lambda snapshots: segment_key(7), {5, 6}),
+    "the last segment before a keyframe": (lambda snapshots: segment_key(9), set()),
+    "the last segment": (lambda snapshots: segment_key(13), set()),
+    "a keyframe": (lambda snapshots: keyframe_key(5), set()),
+    "a keyframe on it": (lambda snapshots: keyframe_key(9), set()),
+    "the last keyframe": (lambda snapshots: keyframe_key(13), set()),
+    "a record": (lambda snapshots: record_key(snapshots, 6), {6}),
+    "the newest record": (lambda snapshots: record_key(snapshots, 11), {11}),
     "the latest": (lambda snapshots: HERE.latest_key, set()),
     "the manifest": (lambda snapshots: HERE.manifest_key, set()),
 }
@@ -107,7 +106,7 @@ ENTRIES = {
 def test_damage_is_reported_with_its_key_and_other_snapshots_load(often, entry, way):
     @async_test
     async def work():
-        store, snapshots = await world()
+        store, snapshots = await make_session_store()
         key_of, unloadable = ENTRIES[entry]
         key = key_of(snapshots)
         await store.damage(key, WAYS[way])
@@ -124,54 +123,56 @@ def test_damage_is_reported_with_its_key_and_other_snapshots_load(often, entry, 
 @async_test
 async def test_a_missing_segment_is_reported(often):
     for seq, unloadable in ((1, {0, 1, 2}), (7, {5, 6}), (9, set())):
-        store, snapshots = await world()
-        await store.delete(log(seq))
-        assert log(seq) in await damage_of(store), seq
-        await check_loads_except(store, snapshots, {log(seq)}, unloadable)
+        store, snapshots = await make_session_store()
+        await store.delete(segment_key(seq))
+        assert segment_key(seq) in await list_damage(store), seq
+        await check_loads_except(store, snapshots, {segment_key(seq)}, unloadable)
 
 
 @async_test
 async def test_missing_segments_at_the_end_are_reported_by_a_later_keyframe(often):
-    store, snapshots = await world()
-    await store.delete(record(snapshots, 11))
+    store, snapshots = await make_session_store()
+    await store.delete(record_key(snapshots, 11))
     await store.delete(HERE.latest_key)
-    await store.delete(log(13))
+    await store.delete(segment_key(13))
     assert not (await verify(store)).ok
 
 
 @async_test
 async def test_records_after_the_end_of_the_log_are_reported(often):
-    store, snapshots = await world(11)
-    await store.delete(log(12))
-    assert await damage_of(store) >= {record(snapshots, 10), HERE.latest_key}
+    store, snapshots = await make_session_store(11)
+    await store.delete(segment_key(12))
+    assert await list_damage(store) >= {record_key(snapshots, 10), HERE.latest_key}
     (found,) = [
-        each.problem for each in (await verify(store)).damage if each.key == record(snapshots, 10)
+        each.problem
+        for each in (await verify(store)).damage
+        if each.key == record_key(snapshots, 10)
     ]
     assert "it is at event 12, the log ends at 11" in found
 
 
 @async_test
 async def test_keyframes_that_build_on_a_missing_one_are_reported(often):
-    store, snapshots = await world()
-    await store.delete(frame(5))
+    store, snapshots = await make_session_store()
+    await store.delete(keyframe_key(5))
     found = {each.key: each.problem for each in (await verify(store)).damage}
-    assert found.keys() == {frame(9), frame(13)}
-    assert found[frame(9)] == "it builds on keyframe 5, which is missing"
+    assert found.keys() == {keyframe_key(9), keyframe_key(13)}
+    assert found[keyframe_key(9)] == "it builds on keyframe 5, which is missing"
     await check_loads(store, snapshots)
 
 
 @async_test
 async def test_a_missing_keyframe_that_nothing_needs_is_not_reported(often):
-    store, snapshots = await world()
-    await store.delete(frame(13))
+    store, snapshots = await make_session_store()
+    await store.delete(keyframe_key(13))
     assert (await verify(store)).ok
     await check_loads(store, snapshots)
 
 
 @async_test
 async def test_a_deleted_record_is_not_reported(often):
-    store, snapshots = await world()
-    for key in (record(snapshots, 3), HERE.latest_key):
+    store, snapshots = await make_session_store()
+    for key in (record_key(snapshots, 3), HERE.latest_key):
         await store.delete(key)
         assert (await verify(store)).ok
     del snapshots[list(snapshots)[3]]
@@ -181,8 +182,8 @@ async def test_a_deleted_record_is_not_reported(often):
 @pytest.mark.parametrize("segments", [0, 1])
 @async_test
 async def test_entries_of_a_writer_of_a_deleted_session_are_leftovers(segments):
-    store, snapshots = await world()
-    kept = [*store.keys_with("/log/")[-1:][:segments], record(snapshots, -1)]
+    store, snapshots = await make_session_store()
+    kept = [*store.keys_with("/log/")[-1:][:segments], record_key(snapshots, -1)]
     for key in list(store.content):
         if key not in kept:
             await store.delete(key)
@@ -193,9 +194,9 @@ async def test_entries_of_a_writer_of_a_deleted_session_are_leftovers(segments):
 
 @async_test
 async def test_a_lost_manifest_and_first_segment_are_damage():
-    store, _ = await world()
+    store, _ = await make_session_store()
     await store.delete(HERE.manifest_key)
-    await store.delete(log(1))
+    await store.delete(segment_key(1))
     found = await verify(store)
     assert HERE.manifest_key in [each.key for each in found.damage]
     assert found.leftovers == []
@@ -203,7 +204,7 @@ async def test_a_lost_manifest_and_first_segment_are_damage():
 
 @async_test
 async def test_a_missing_manifest_is_reported_and_the_rest_is_verified(often):
-    store, _ = await world()
+    store, _ = await make_session_store()
     before = await verify(store)
     await store.delete(HERE.manifest_key)
     found = await verify(store)
@@ -218,19 +219,19 @@ async def test_a_missing_manifest_is_reported_and_the_rest_is_verified(often):
 @async_test
 async def test_two_swapped_entries_are_both_reported(often):
     pairs = [
-        lambda snapshots: (log(4), log(6)),
-        lambda snapshots: (log(1), log(13)),
-        lambda snapshots: (frame(5), frame(9)),
-        lambda snapshots: (frame(9), frame(13)),
-        lambda snapshots: (record(snapshots, 3), record(snapshots, 8)),
+        lambda snapshots: (segment_key(4), segment_key(6)),
+        lambda snapshots: (segment_key(1), segment_key(13)),
+        lambda snapshots: (keyframe_key(5), keyframe_key(9)),
+        lambda snapshots: (keyframe_key(9), keyframe_key(13)),
+        lambda snapshots: (record_key(snapshots, 3), record_key(snapshots, 8)),
         lambda snapshots: (HERE.manifest_key, HERE.latest_key),
     ]
     for pair in pairs:
-        store, snapshots = await world()
+        store, snapshots = await make_session_store()
         one, other = pair(snapshots)
         content = store.content
         await store.put_many([Put(one, content[other]), Put(other, content[one])])
-        assert await damage_of(store) >= {one, other}
+        assert await list_damage(store) >= {one, other}
         for snapshot_id, snapshot in snapshots.items():
             try:
                 await check_loads(store, {snapshot_id: snapshot})
@@ -240,36 +241,41 @@ async def test_two_swapped_entries_are_both_reported(often):
 
 @async_test
 async def test_the_latest_record_under_a_history_key_is_reported(often):
-    store, snapshots = await world()
-    await store.put(record(snapshots, 4), store.content[HERE.latest_key])
-    assert await damage_of(store) == {record(snapshots, 4)}
+    store, snapshots = await make_session_store()
+    await store.put(record_key(snapshots, 4), store.content[HERE.latest_key])
+    assert await list_damage(store) == {record_key(snapshots, 4)}
 
 
 @async_test
 async def test_all_damage_is_reported(often):
-    store, snapshots = await world()
-    keys = {log(3), log(11), frame(9), record(snapshots, 5), HERE.latest_key, HERE.manifest_key}
+    store, snapshots = await make_session_store()
+    keys = {
+        segment_key(3),
+        segment_key(11),
+        keyframe_key(9),
+        record_key(snapshots, 5),
+        HERE.latest_key,
+        HERE.manifest_key,
+    }
     for key in keys:
         await store.damage(key, WAYS["a flipped bit"])
-    await store.delete(log(7))
-    assert await damage_of(store) >= keys | {log(7)}
+    await store.delete(segment_key(7))
+    assert await list_damage(store) >= keys | {segment_key(7)}
 
 
-def test_any_flipped_bit_is_reported_or_changes_nothing(often):
-    async def work():
-        store, snapshots = await world(4)
-        for key, data in list(store.content.items()):
-            if not key.startswith(HERE.prefix):
-                continue
-            for bit in range(0, len(data) * 8, 101):
-                await store.put(key, flipped(data, bit))
-                if key not in await damage_of(store):
-                    await check_loads(store, snapshots)
-                    assert (await verify(store)).ok
-            await store.put(key, data)
-        assert (await verify(store)).ok
-
-    asyncio.run(work())
+@async_test
+async def test_any_flipped_bit_is_reported_or_changes_nothing(often):
+    store, snapshots = await make_session_store(4)
+    for key, data in list(store.content.items()):
+        if not key.startswith(HERE.prefix):
+            continue
+        for bit in range(0, len(data) * 8, 101):
+            await store.put(key, flip_bit(data, bit))
+            if key not in await list_damage(store):
+                await check_loads(store, snapshots)
+                assert (await verify(store)).ok
+        await store.put(key, data)
+    assert (await verify(store)).ok
 
 
 # --------------------------------------------------------------------------------- encryption
@@ -277,19 +283,19 @@ def test_any_flipped_bit_is_reported_or_changes_nothing(often):
 
 @async_test
 async def test_all_undecryptable_entries_are_reported(often):
-    disk = Watched()
+    disk = ObservedStore()
     store = EncryptedStateStore(disk, EncryptionKeys({"one": os.urandom(32)}))
-    snapshots = await saved(store, 12)
+    snapshots = await save_many(store, 12)
     assert (await verify(store)).ok
     disk.forget()
     await verify(store)
     assert len(disk.read) == len(set(disk.read))
     keys = {
-        log(3),
-        log(11),
-        frame(9),
-        record(snapshots, 5),
-        record(snapshots, 7),
+        segment_key(3),
+        segment_key(11),
+        keyframe_key(9),
+        record_key(snapshots, 5),
+        record_key(snapshots, 7),
         HERE.manifest_key,
     }
     for key in keys:
@@ -302,12 +308,12 @@ async def test_all_undecryptable_entries_are_reported(often):
 
 @async_test
 async def test_unknown_keys_are_listed_and_ignored():
-    store, snapshots = await world()
+    store, snapshots = await make_session_store()
     strays = [
         f"{HERE.history_prefix}x.json.bak",
         f"{HERE.prefix}snapshots/immutable_history/.snapshot_x.json.swp",
         f"{HERE.prefix}keyframes/notes.txt",
-        f"{log(1)}.orig",
+        f"{segment_key(1)}.orig",
     ]
     for key in strays:
         await store.put(key, b"not ours")
@@ -316,5 +322,5 @@ async def test_unknown_keys_are_listed_and_ignored():
     assert sorted(result.other_keys) == sorted(strays)
     await prune(store, RetentionPolicy(last=3))
     assert (await verify(store)).ok
-    await check_loads(store, last_of(snapshots, 3))
+    await check_loads(store, take_last(snapshots, 3))
     assert sorted((await verify(store)).other_keys) == sorted(strays)

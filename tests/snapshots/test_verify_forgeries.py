@@ -16,17 +16,17 @@ from support.async_tests import async_test
 from support.observed_store import (
     HERE,
     NOW,
-    Watched,
+    ObservedStore,
     check_loads,
-    damage_of,
-    frame,
-    log,
+    keyframe_key,
+    list_damage,
+    make_session_store,
+    make_state,
     prune,
-    record,
-    saved,
-    state,
+    record_key,
+    save_many,
+    segment_key,
     verify,
-    world,
 )
 
 pytestmark = pytest.mark.usefixtures("one_incarnation")
@@ -34,8 +34,8 @@ pytestmark = pytest.mark.usefixtures("one_incarnation")
 
 def forge_keyframe(store, seq, content):
     """Replace the state of a keyframe by another."""
-    real = decode_keyframe(frame(seq), store.content[frame(seq)])
-    return encode_keyframe(seq, real.hash, (), content.changes(state()))[0]
+    real = decode_keyframe(keyframe_key(seq), store.content[keyframe_key(seq)])
+    return encode_keyframe(seq, real.hash, (), content.changes(make_state()))[0]
 
 
 async def rewrite(store, key, **fields):
@@ -51,40 +51,40 @@ async def problem_of(store, key):
 
 @async_test
 async def test_a_keyframe_with_a_wrong_state_is_reported(often):
-    store, _ = await world()
-    await store.put(frame(9), forge_keyframe(store, 9, state(3)))
-    assert "its state is not the fold of the log" in await problem_of(store, frame(9))
-    assert frame(5) not in await damage_of(store)
+    store, _ = await make_session_store()
+    await store.put(keyframe_key(9), forge_keyframe(store, 9, make_state(3)))
+    assert "its state is not the fold of the log" in await problem_of(store, keyframe_key(9))
+    assert keyframe_key(5) not in await list_damage(store)
 
 
 @async_test
 async def test_a_keyframe_of_another_log_is_reported(often):
-    store, _ = await world()
-    other, _ = await world()
-    await store.put(frame(5), other.content[frame(5)])
-    assert "its hash does not match event 5 of the log" in await problem_of(store, frame(5))
+    store, _ = await make_session_store()
+    other, _ = await make_session_store()
+    await store.put(keyframe_key(5), other.content[keyframe_key(5)])
+    assert "its hash does not match event 5 of the log" in await problem_of(store, keyframe_key(5))
 
 
 @async_test
 async def test_a_keyframe_of_another_event_is_reported(often):
-    store, _ = await world()
-    await store.put(frame(13), store.content[frame(9)])
-    assert "it belongs to event 9" in await problem_of(store, frame(13))
+    store, _ = await make_session_store()
+    await store.put(keyframe_key(13), store.content[keyframe_key(9)])
+    assert "it belongs to event 9" in await problem_of(store, keyframe_key(13))
 
 
 @async_test
 async def test_a_keyframe_with_a_wrong_chain_is_reported(often):
-    store, _ = await world()
-    real = decode_keyframe(frame(13), store.content[frame(13)])
+    store, _ = await make_session_store()
+    real = decode_keyframe(keyframe_key(13), store.content[keyframe_key(13)])
     data, _ = encode_keyframe(13, real.hash, (9,), real.changes)
-    await store.put(frame(13), data)
-    assert "it builds on keyframe 9, which is missing" in await problem_of(store, frame(13))
+    await store.put(keyframe_key(13), data)
+    assert "it builds on keyframe 9, which is missing" in await problem_of(store, keyframe_key(13))
 
 
 @async_test
 async def test_a_record_of_another_log_is_reported(often):
-    store, snapshots = await world()
-    key = record(snapshots, 6)
+    store, snapshots = await make_session_store()
+    key = record_key(snapshots, 6)
     await rewrite(store, key, hash="0" * 64)
     assert "its hash does not match event 8 of the log" in await problem_of(store, key)
     with pytest.raises(IntegrityError, match="does not match event 8"):
@@ -93,22 +93,22 @@ async def test_a_record_of_another_log_is_reported(often):
 
 @async_test
 async def test_a_tombstone_of_unpruned_events_is_reported(often):
-    store, snapshots = await world()
-    segment = decode_segment(log(7), store.content[log(7)])
-    await store.put(log(7), encode_tombstone(segment, NOW))
-    assert "a tombstone, but its events were not pruned" in await problem_of(store, log(7))
+    store, snapshots = await make_session_store()
+    segment = decode_segment(segment_key(7), store.content[segment_key(7)])
+    await store.put(segment_key(7), encode_tombstone(segment, NOW))
+    assert "a tombstone, but its events were not pruned" in await problem_of(store, segment_key(7))
     # Its record cannot be verified; the keyframes after it can.
-    assert await damage_of(store) == {log(7), record(snapshots, 5)}
+    assert await list_damage(store) == {segment_key(7), record_key(snapshots, 5)}
 
 
 @async_test
 async def test_keyframes_after_a_damaged_segment_are_still_verified(often):
-    store, snapshots = await world()
-    await store.damage(log(3), lambda data: data[:-9])
+    store, snapshots = await make_session_store()
+    await store.damage(segment_key(3), lambda data: data[:-9])
     # The record of the event in it cannot be verified.
-    assert await damage_of(store) == {log(3), record(snapshots, 1)}
-    await store.put(frame(13), forge_keyframe(store, 13, state(2)))
-    assert await damage_of(store) == {log(3), record(snapshots, 1), frame(13)}
+    assert await list_damage(store) == {segment_key(3), record_key(snapshots, 1)}
+    await store.put(keyframe_key(13), forge_keyframe(store, 13, make_state(2)))
+    assert await list_damage(store) == {segment_key(3), record_key(snapshots, 1), keyframe_key(13)}
 
 
 # ------------------------------------------------------------------------------ after a prune
@@ -116,8 +116,8 @@ async def test_keyframes_after_a_damaged_segment_are_still_verified(often):
 
 async def make_pruned_session():
     """Twenty snapshots, pruned to the fourth and the last ten; the log starts at 12."""
-    store = Watched()
-    snapshots = await saved(store, 20, tags={3: {"pin": ""}})
+    store = ObservedStore()
+    snapshots = await save_many(store, 20, tags={3: {"pin": ""}})
     result = await prune(store, RetentionPolicy(last=10, protected=["pin"]))
     return store, {each: snapshots[each] for each in result.kept}
 
@@ -134,8 +134,10 @@ async def test_a_pruned_session_has_no_damage(often):
 @async_test
 async def test_a_missing_keyframe_at_the_log_start_is_reported(often):
     store, snapshots = await make_pruned_session()
-    await store.delete(frame(12))
-    assert "the log starts here, and the keyframe is missing" in await problem_of(store, frame(12))
+    await store.delete(keyframe_key(12))
+    assert "the log starts here, and the keyframe is missing" in await problem_of(
+        store, keyframe_key(12)
+    )
     # After the next keyframe, the state is known again.
     await check_loads(store, dict(list(snapshots.items())[-5:]))
 
@@ -144,15 +146,15 @@ async def test_a_missing_keyframe_at_the_log_start_is_reported(often):
 async def test_a_missing_keyframe_of_a_snapshot_before_the_log_start_is_reported(often):
     store, snapshots = await make_pruned_session()
     assert (await verify(store)).ok
-    await store.delete(frame(5))
-    key = record(snapshots, 0)
+    await store.delete(keyframe_key(5))
+    key = record_key(snapshots, 0)
     assert "it has no keyframe, and events up to 12 were pruned" in await problem_of(store, key)
 
 
 @async_test
 async def test_a_wrong_record_before_the_log_start_is_reported(often):
     store, snapshots = await make_pruned_session()
-    key = record(snapshots, 0)
+    key = record_key(snapshots, 0)
     await rewrite(store, key, hash="0" * 64)
     assert "its hash does not match the keyframe at 5" in await problem_of(store, key)
 
@@ -160,7 +162,7 @@ async def test_a_wrong_record_before_the_log_start_is_reported(often):
 @async_test
 async def test_a_wrong_record_at_the_log_start_is_reported(often):
     store, snapshots = await make_pruned_session()
-    key = record(snapshots, 1)
+    key = record_key(snapshots, 1)
     assert decode_record(key, store.content[key], HERE).seq == 12
     await rewrite(store, key, hash="0" * 64)
     assert "its hash does not match the start of the log at 12" in await problem_of(store, key)
@@ -172,7 +174,7 @@ async def test_a_wrong_log_start_is_reported(often):
     found = await SnapshotArchive(store).load_manifest(location=HERE)
     wrong = replace(found, log_start=replace(found.log_start, hash="0" * 64))
     await store.put(HERE.manifest_key, wrong.encode())
-    assert log(13) in await damage_of(store)
+    assert segment_key(13) in await list_damage(store)
 
 
 @async_test
@@ -185,5 +187,5 @@ async def test_a_lost_manifest_of_a_pruned_session_is_reported(often):
 
 @async_test
 async def test_verify_session_works_without_an_archive(often):
-    store, _ = await world()
+    store, _ = await make_session_store()
     assert (await verify_module.verify_session(store, HERE)).ok

@@ -13,7 +13,7 @@ from holdfast import Store, UnsupportedValueError
 from holdfast.state import live, store
 from holdfast.state.store import Transaction
 from holdfast.values import binary_encoding
-from support.sample_values import SAMPLES, identical
+from support.sample_values import SAMPLES, is_identical
 
 pytestmark = pytest.mark.skipif(holdfast.compiled, reason="compiled code cannot be replaced")
 
@@ -163,4 +163,4 @@ def test_values_round_trip_through_the_lock_free_path(monkeypatch, value):
     filled_store = Store()
     filled_store.set("n", "k", 0)
     filled_store.set("n", "k", value)
-    assert identical(filled_store.get("n", "k"), value)
+    assert is_identical(filled_store.get("n", "k"), value)

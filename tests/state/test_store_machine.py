@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 from holdfast import ConflictError, Snapshot, Store
 from holdfast.state.trie import EMPTY_LEAF, HASHING, Branch, hash_key
 from holdfast.values import encode
-from support.sample_values import identical
+from support.sample_values import is_identical
 
 Model = dict[tuple[str, str], Any]
 
@@ -47,7 +47,7 @@ def differs(a: Any, b: Any) -> bool:
     """Return whether values differ as the store compares them: by type, but not by key order."""
     if isinstance(a, dict) and isinstance(b, dict):
         return a != b
-    return not identical(a, b)
+    return not is_identical(a, b)
 
 
 def expected_diff(later: Model, base: Model) -> dict[str, list[tuple[str, str]]]:
@@ -83,7 +83,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert snapshot.size_bytes == sum(len(encode(value)) for value in model.values())
         assert snapshot.namespaces() == sorted({namespace for namespace, _ in model})
         for namespace, key, value in snapshot.items():
-            assert identical(value, model[namespace, key])
+            assert is_identical(value, model[namespace, key])
 
     @initialize(target=twins)
     def first(self) -> Twin:
@@ -96,7 +96,7 @@ class StoreMachine(RuleBasedStateMachine):
         namespace, key, value = entry
         twin.store.set(namespace, key, value)
         twin.model[namespace, key] = value
-        assert identical(twin.store.get(namespace, key), value)
+        assert is_identical(twin.store.get(namespace, key), value)
 
     @rule(twin=twins, batch=st.lists(entries, max_size=5))
     def set_many(self, twin: Twin, batch: list[tuple[str, str, Any]]) -> None:

@@ -50,7 +50,7 @@ class LostResponseSuite:
                 async with open_state_store(url) as other:
                     await act(other)
 
-            proxy.lose_next_answer(after, meanwhile=lambda: asyncio.run(act_elsewhere()))
+            proxy.lose_next_response(after, action=lambda: asyncio.run(act_elsewhere()))
 
         return lose
 
@@ -59,13 +59,13 @@ class LostResponseSuite:
         async with open_state_store(proxied_url) as store:
             await store.put("first", b"so that the server knows the script")
             await store.delete("first")
-            proxy.lose_next_answer(after=self.write_request)
+            proxy.lose_next_response(after=self.write_request)
             first = await store.put("a", b"1", if_absent=True)
             assert await store.get("a") == Entry(b"1", first)
-            proxy.lose_next_answer(after=self.write_request)
+            proxy.lose_next_response(after=self.write_request)
             second = await store.put("a", b"2", if_match=first)
             assert await store.get("a") == Entry(b"2", second)
-            proxy.lose_next_answer(after=self.batch_request)
+            proxy.lose_next_response(after=self.batch_request)
             puts = [
                 Put("c", b"3", if_absent=True),
                 Put("a", b"3", if_match=second),
@@ -74,9 +74,9 @@ class LostResponseSuite:
             etags = await store.put_many(puts)
             for key, etag in zip("cab", etags, strict=True):
                 assert await store.get(key) == Entry(b"3", etag)
-            proxy.lose_next_answer(after=self.write_request)
+            proxy.lose_next_response(after=self.write_request)
             assert await store.delete("a", if_match=etags[1])
-            proxy.lose_next_answer(after=self.write_request)
+            proxy.lose_next_response(after=self.write_request)
             assert await store.delete("b")
             assert await read_all(store) == {"c": b"3"}
             assert proxy.lost == 5

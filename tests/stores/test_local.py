@@ -15,6 +15,7 @@ import pytest
 
 import holdfast
 from holdfast.testing.state_store_suite import collect_keys, increment, read_all
+from support.async_tests import async_test
 
 LOCAL = pytest.mark.parametrize("scheme", ["sqlite", "file"])
 
@@ -67,27 +68,23 @@ def limit_file_size(size: int):
 
 
 @LOCAL
-def test_a_full_disk_is_an_error_and_keeps_existing_values(url):
-    async def fill() -> None:
-        async with holdfast.open_state_store(url) as store:
-            etag = await store.put("before", b"1")
-            with limit_file_size(300_000):
-                for call in (
-                    lambda: store.put("large", b"x" * 1_000_000),
-                    lambda: store.put("before", b"x" * 1_000_000, if_match=etag),
-                    lambda: store.put_many(
-                        [holdfast.Put("a", b"1"), holdfast.Put("b", b"x" * 10**6)]
-                    ),
-                ):
-                    with pytest.raises(holdfast.StateStoreError, match="full|larger"):
-                        await call()
-                assert (await store.get("before")).etag == etag
-            expected = {"before": b"1"} if store.atomic_put_many else {"a": b"1", "before": b"1"}
-            assert await read_all(store) == expected
-            await store.put("large", b"x" * 1_000_000)  # there is space again
-            assert len((await store.get("large")).value) == 1_000_000
-
-    asyncio.run(fill())
+@async_test
+async def test_a_full_disk_is_an_error_and_keeps_existing_values(url):
+    async with holdfast.open_state_store(url) as store:
+        etag = await store.put("before", b"1")
+        with limit_file_size(300_000):
+            for call in (
+                lambda: store.put("large", b"x" * 1_000_000),
+                lambda: store.put("before", b"x" * 1_000_000, if_match=etag),
+                lambda: store.put_many([holdfast.Put("a", b"1"), holdfast.Put("b", b"x" * 10**6)]),
+            ):
+                with pytest.raises(holdfast.StateStoreError, match="full|larger"):
+                    await call()
+            assert (await store.get("before")).etag == etag
+        expected = {"before": b"1"} if store.atomic_put_many else {"a": b"1", "before": b"1"}
+        assert await read_all(store) == expected
+        await store.put("large", b"x" * 1_000_000)  # there is space again
+        assert len((await store.get("large")).value) == 1_000_000
 
 
 @LOCAL

@@ -1,4 +1,4 @@
-"""Coroutines, run to their end: within a test, or as a test that pytest can run by itself."""
+"""Run coroutines, within a test or as a test."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 
 
 def async_test(test):
-    """A coroutine function, which takes fixtures by name, as an ordinary test."""
+    """Wrap a coroutine function, which takes fixtures by name, as a test."""
 
     @functools.wraps(test)
     def run(*self, **fixtures):
@@ -17,5 +17,5 @@ def async_test(test):
 
 
 def run_async(work):
-    """What a coroutine gives."""
+    """Run a coroutine and return its result."""
     return asyncio.run(work)

@@ -1,4 +1,4 @@
-"""A state store of every backend on a place of its own, for tests of what is built on stores."""
+"""An empty state store of every backend, for tests of what is built on stores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BACKENDS = ("memory", "sqlite", "files", "postgresql", "redis", "s3", "nats", "d
 
 
 class SharedMemory(MemoryStateStore):
-    """A store in memory on the content of another: as a second one is elsewhere."""
+    """A store in memory that shares the content of another, as two connections to a server do."""
 
     def __init__(self, content: MemoryStateStore) -> None:
         super().__init__()
@@ -20,17 +20,17 @@ class SharedMemory(MemoryStateStore):
         self._lock = content._lock
 
 
-def opener(backend: str, request):
-    """A function that opens stores on one empty place; servers are started when asked for."""
+def make_opener(backend: str, request):
+    """Return a function that opens stores with the same content, empty at first."""
     if backend == "memory":
         content = MemoryStateStore()
         return lambda: SharedMemory(content)
-    url = place(backend, request)
+    url = make_url(backend, request)
     return lambda: open_state_store(url)
 
 
-def place(backend: str, request) -> str:
-    """The URL of an empty place."""
+def make_url(backend: str, request) -> str:
+    """Return the URL of an empty store; its server is started if necessary."""
     name = f"b{uuid.uuid4().hex}"
     fixture = request.getfixturevalue
     match backend:

@@ -12,8 +12,8 @@ from holdfast import (
     SnapshotManifest,
 )
 from holdfast.stores.memory import MemoryStateStore
-from support.conversations import opened, said
-from support.observed_store import save, session_snapshot, state
+from support.conversations import add_messages, open_session
+from support.observed_store import make_snapshot, make_state, save
 
 HERE = SnapshotLocation("ses", "agent", "bot")
 LAST_TWO = RetentionPolicy(last=2)
@@ -21,7 +21,7 @@ LAST_TWO = RetentionPolicy(last=2)
 
 async def save_messages(store, texts="abcdefgh", session_id="ses", agent_id="bot"):
     """Return a session that was saved after each message."""
-    session = await opened(store, session_id, agent_id=agent_id)
+    session = await open_session(store, session_id, agent_id=agent_id)
     for text in texts:
         session.add_message("user", text)
         await session.save(tags={"said": text})
@@ -36,7 +36,7 @@ async def create_plain(store):
     """Create a session with keyframes, a latest snapshot and a custom manifest field."""
     await save_messages(store)
     archive = SnapshotArchive(store)
-    await save(archive, session_snapshot(state(2), HERE), HERE, is_latest=True)
+    await save(archive, make_snapshot(make_state(2), HERE), HERE, is_latest=True)
     there = await archive.load_manifest(location=HERE)
     given = SnapshotManifest(started_at=there.started_at, extra={"owner": "Ada"})
     await archive.save_manifest(location=HERE, manifest=given)
@@ -46,7 +46,7 @@ async def create_pruned(store):
     """Create a session whose first events were pruned, with an older snapshot."""
     await create_plain(store)
     await prune(store, RetentionPolicy(last=2, protected={"said": "b"}))
-    await said(await opened(store), "i", "j")
+    await add_messages(await open_session(store), "i", "j")
 
 
 async def create_imported(store):

@@ -1,4 +1,4 @@
-"""The store that fails on purpose, with what tests of one fault at a time need beside it."""
+"""A faulty store for tests that inject one fault at a time."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ WAYS: list[tuple[Kind, bool]] = [
 """Every way in which a write can fail, not done and done."""
 
 RAISED = (StateStoreError, asyncio.CancelledError, Crash)
-"""What comes of them."""
+"""What they raise."""
 
 
 class FaultyStateStore(faulty_store.FaultyStateStore):
-    """Lets one call fail, and others do something while it is under way."""
+    """Makes one call fail, or runs a function during a write."""
 
-    meanwhile: Callable[[], None] | None = None
-    """Done while the next write is under way, as another task would."""
+    during_write: Callable[[], None] | None = None
+    """Called once, during the next write, as another task would."""
 
     @property
     def happened(self) -> Fault | None:
@@ -40,7 +40,7 @@ class FaultyStateStore(faulty_store.FaultyStateStore):
     def _next(self, of: Calls) -> Fault | None:
         fault = super()._next(of)
         if of == "writes":
-            meanwhile, self.meanwhile = self.meanwhile, None
-            if meanwhile is not None:
-                meanwhile()
+            during_write, self.during_write = self.during_write, None
+            if during_write is not None:
+                during_write()
         return fault

@@ -14,7 +14,7 @@ from holdfast import (
 from holdfast.snapshots.delete import Deletion
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import run_async
-from support.conversations import opened, said
+from support.conversations import add_messages, open_session
 from support.faults import RAISED, Fault, FaultyStateStore
 
 HERE = SnapshotLocation("ses", "agent", "bot")
@@ -23,7 +23,7 @@ NOTHING = {"added": [], "removed": [], "changed": []}
 
 async def make_whole_document():
     """Return the document of a session with all kinds of events."""
-    session = await said(await opened(MemoryStateStore()), "a", "b", "c")
+    session = await add_messages(await open_session(MemoryStateStore()), "a", "b", "c")
     session.set("plan", {1: (2, 3)})
     session.status = "running"
     await session.once("mail", lambda: "sent")
@@ -33,7 +33,7 @@ async def make_whole_document():
 
 async def make_pruned_document(last="f"):
     """Return a document whose first events were pruned."""
-    session = await opened(MemoryStateStore())
+    session = await open_session(MemoryStateStore())
     for text in ("a", "b", "c", "d", "e", last):
         session.add_message("user", text)
         await session.save()
@@ -79,7 +79,7 @@ async def leave_empty(store):
 
 
 async def create_session(store):
-    session = await said(await opened(store), "mine")
+    session = await add_messages(await open_session(store), "mine")
     session.set("plan", "mine")
     await session.save()
 

@@ -1,4 +1,4 @@
-"""A store that is watched or interrupted, and small sessions to keep in it."""
+"""A store that counts its calls, one that is interrupted, and small sessions to save in them."""
 
 from __future__ import annotations
 
@@ -15,37 +15,63 @@ NOW = dt.datetime(2026, 11, 15, 12, 0, tzinfo=dt.UTC)
 HERE = SnapshotLocation("ses_abc123", scope_id="research-bot")
 
 
-class Watched(MemoryStateStore):
-    """Counts what is asked of it."""
+class ObservedStore(MemoryStateStore):
+    """Counts the calls, and the keys and bytes that they read and write."""
 
     def __init__(self):
         super().__init__()
         self.forget()
 
     def forget(self):
-        """Count from nothing."""
-        self.listings = 0
+        """Reset the counts."""
+        self.calls = []
         self.listed = 0
         self.read = []
         self.written = []
+        self.bytes_written = 0
+
+    @property
+    def listings(self):
+        """The number of calls of ``list``."""
+        return self.calls.count("list")
 
     @property
     def bytes(self):
-        """How much is stored."""
+        """The size of all values."""
         return sum(len(entry.value) for entry in self._entries.values())
 
     @property
     def content(self):
-        """All that is stored."""
+        """All values by key."""
         return {key: entry.value for key, entry in self._entries.items()}
 
     def keys_with(self, part=""):
-        """The keys that have a part."""
+        """Return the keys that contain a text."""
         return [key for key in self._keys if part in key]
 
     def list(self, prefix="", **bounds):
-        self.listings += 1
+        self.calls.append("list")
         return super().list(prefix, **bounds)
+
+    async def get(self, key):
+        self.calls.append("get")
+        return await super().get(key)
+
+    async def get_many(self, keys):
+        self.calls.append("get_many")
+        return await super().get_many(keys)
+
+    async def put(self, key, value, **conditions):
+        self.calls.append("put")
+        return await super().put(key, value, **conditions)
+
+    async def put_many(self, puts, **conditions):
+        self.calls.append("put_many")
+        return await super().put_many(puts, **conditions)
+
+    async def delete(self, key, **conditions):
+        self.calls.append("delete")
+        return await super().delete(key, **conditions)
 
     async def _page(self, span, count):
         page = await super()._page(span, count)
@@ -62,6 +88,7 @@ class Watched(MemoryStateStore):
 
     async def _put_many(self, puts, conditions=()):
         self.written += [put.key for put in puts]
+        self.bytes_written += sum(len(put.value) for put in puts)
         return await super()._put_many(puts, conditions)
 
     async def _delete(self, key, if_match):
@@ -69,7 +96,7 @@ class Watched(MemoryStateStore):
         return await super()._delete(key, if_match)
 
     async def damage(self, key, change):
-        """Make other bytes of what a key holds; None to remove it."""
+        """Change the bytes of an entry by a function, or delete it if the function returns None."""
         data = change(self._entries[key].value)
         if data is None:
             await self.delete(key)
@@ -77,19 +104,19 @@ class Watched(MemoryStateStore):
             await self.put(key, data)
 
 
-class Interrupted(WrappedStateStore):
-    """Lets somebody else do something, once, before a call of a certain number."""
+class InterruptedStore(WrappedStateStore):
+    """Runs a function once, before the call with a given number."""
 
-    def __init__(self, inner, at, meanwhile):
+    def __init__(self, inner, at, action):
         super().__init__(inner)
         self.calls = 0
         self.at = at
-        self.meanwhile = meanwhile
+        self.action = action
 
     async def _call(self):
         self.calls += 1
         if self.calls == self.at:
-            await self.meanwhile()
+            await self.action()
 
     async def get(self, key):
         await self._call()
@@ -117,21 +144,21 @@ class Interrupted(WrappedStateStore):
             yield key
 
 
-def state(messages=0, **values):
-    """A frozen state with so many messages and these values."""
+def make_state(messages=0, **values):
+    """Return a frozen state with a number of messages and these values."""
     store = Store()
     for number in range(messages):
-        content = f"what was said as number {number}"
+        content = f"the content of message {number}"
         store.set("messages", f"{number:012}", {"role": "user", "content": content})
     for key, value in values.items():
         store.set("state", key, value)
     return store.snapshot()
 
 
-def session_snapshot(snapshot=None, location=HERE, **fields):
-    """A snapshot of a state, made without a log."""
+def make_snapshot(snapshot=None, location=HERE, **fields):
+    """Return a snapshot of a state, without a log."""
     made = SessionSnapshot.from_snapshot(
-        state() if snapshot is None else snapshot,
+        make_state() if snapshot is None else snapshot,
         agent_id=location.scope_id,
         session_id=location.session_id,
         scope=location.scope,
@@ -140,7 +167,7 @@ def session_snapshot(snapshot=None, location=HERE, **fields):
 
 
 async def save(archive, snapshot, location=HERE, *, snapshot_id=None, is_latest=False):
-    """Keep a snapshot; gives its id."""
+    """Save a snapshot and return its id."""
     snapshot_id = snapshot_id or snapshot.snapshot_id
     await archive.save_snapshot(
         location=location, snapshot_id=snapshot_id, is_latest=is_latest, snapshot=snapshot
@@ -148,15 +175,15 @@ async def save(archive, snapshot, location=HERE, *, snapshot_id=None, is_latest=
     return snapshot_id
 
 
-async def saved(state_store, count, location=HERE, *, since=None, tags=None, every=None):
-    """So many snapshots of a conversation that grows, an hour apart; gives them by id."""
+async def save_many(state_store, count, location=HERE, *, since=None, tags=None, every=None):
+    """Save snapshots of a growing conversation, an hour apart, and return them by id."""
     archive = SnapshotArchive(state_store)
     every = every or dt.timedelta(hours=1)
     since = since or dt.datetime.now(dt.UTC) - every * count
     found = {}
     for number in range(count):
-        made = session_snapshot(
-            state(number + 1, turn=number),
+        made = make_snapshot(
+            make_state(number + 1, turn=number),
             location,
             created_at=since + every * number,
             tags=(tags or {}).get(number, {}),
@@ -167,17 +194,17 @@ async def saved(state_store, count, location=HERE, *, since=None, tags=None, eve
 
 
 async def load(store, snapshot_id=None, location=HERE):
-    """A snapshot as somebody else finds it."""
+    """Load a snapshot through a new archive."""
     return await SnapshotArchive(store).load_snapshot(location=location, snapshot_id=snapshot_id)
 
 
-async def ids_of(store):
-    """The ids in the history."""
+async def list_ids(store):
+    """Return the ids in the history."""
     return await SnapshotArchive(store).list_snapshot_ids(location=HERE)
 
 
 async def check_loads(state_store, snapshots, location=HERE):
-    """All of these load, each as it was saved."""
+    """Check that these snapshots load as they were saved."""
     archive = SnapshotArchive(state_store)
     for snapshot_id, snapshot in snapshots.items():
         loaded = await archive.load_snapshot(location=location, snapshot_id=snapshot_id)
@@ -188,76 +215,76 @@ async def check_loads(state_store, snapshots, location=HERE):
 
 
 async def prune(store, policy=None, moment=NOW, **options):
-    """Keep the last ten, or what a policy says."""
+    """Prune by a policy, by default to the last ten snapshots."""
     policy = policy or RetentionPolicy(last=10)
     archive = SnapshotArchive(store)
     return await archive.prune(location=HERE, policy=policy, now=moment, **options)
 
 
 async def check_whole(store, snapshots):
-    """Exactly these snapshots are there, each as it was saved, and nothing is wrong."""
-    assert await ids_of(store) == list(snapshots)
+    """Check that the history has exactly these snapshots, and that nothing is damaged."""
+    assert await list_ids(store) == list(snapshots)
     await check_loads(store, snapshots)
     verification = await SnapshotArchive(store).verify(location=HERE)
     assert verification.damage == []
     assert verification.snapshots >= len(snapshots)
 
 
-async def world(count=12):
-    """A session with keyframes at 5, 9 and 13, one a change to the one before, and a latest."""
-    store = Watched()
-    snapshots = await saved(store, count)
-    same = session_snapshot(state(count, turn=count - 1))
+async def make_session_store(count=12):
+    """Return a session with keyframes at 5, 9 and 13, each based on the last, and a latest."""
+    store = ObservedStore()
+    snapshots = await save_many(store, count)
+    same = make_snapshot(make_state(count, turn=count - 1))
     await save(SnapshotArchive(store), same, is_latest=True)
     return store, snapshots
 
 
 async def verify(store):
-    """All that is wrong with the session."""
+    """Verify the session."""
     return await SnapshotArchive(store).verify(location=HERE)
 
 
-async def damage_of(store):
-    """The keys that something is wrong with."""
+async def list_damage(store):
+    """Return the keys of damaged entries."""
     found = (await verify(store)).damage
     assert all(each.problem for each in found)
     return {each.key for each in found}
 
 
-def log(seq):
-    """The key of a segment."""
+def segment_key(seq):
+    """Return the key of a segment."""
     return f"{HERE.prefix}log/00000000/{seq:012}.json"
 
 
-def frame(seq):
-    """The key of a keyframe."""
+def keyframe_key(seq):
+    """Return the key of a keyframe."""
     return f"{HERE.prefix}keyframes/00000000/{seq:012}.json.gz"
 
 
-def record(snapshots, at):
+def record_key(snapshots, at):
     """Return the key of the record of one snapshot."""
     return HERE.snapshot_key(list(snapshots)[at])
 
 
-def last_of(snapshots, count):
+def take_last(snapshots, count):
     """Return the last snapshots by id."""
     return dict(list(snapshots.items())[-count:])
 
 
-async def gathered(items):
-    """All that an async iterator gives."""
+async def collect(items):
+    """Return the items of an async iterator."""
     return [item async for item in items]
 
 
-def tried(function, *arguments):
-    """What a function gives and None, or None and what its refusal says."""
+def try_call(function, *arguments):
+    """Return the result of a function and None, or None and its error message."""
     try:
         return function(*arguments), None
     except HoldfastError as error:
         return None, str(error)
 
 
-def flipped(data, bit):
-    """Bytes with one bit changed."""
+def flip_bit(data, bit):
+    """Return bytes with one bit flipped."""
     at, place = divmod(bit, 8)
     return data[:at] + bytes([data[at] ^ 1 << place]) + data[at + 1 :]

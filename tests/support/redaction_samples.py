@@ -12,7 +12,7 @@ from holdfast.redaction.redactor import Redactor
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.transfer.manager import SnapshotManager
 from support.async_tests import run_async
-from support.conversations import opened
+from support.conversations import open_session
 
 REDACTOR = Redactor()
 AWS = "AKIA" + "IOSFODNN7EXAMPLE"
@@ -25,7 +25,7 @@ def export_work(work, **options):
     """Return the document of a session after some work."""
 
     async def whole():
-        session = await opened(MemoryStateStore(), **options)
+        session = await open_session(MemoryStateStore(), **options)
         work(session)
         await session.commit()
         return await session.export()
@@ -68,7 +68,7 @@ def check(new, old):
     run_async(imported())
 
 
-def all_text(document):
+def read_all_text(document):
     """Return all text of a document, with base64 decoded."""
     text = json.dumps(document.to_dict(), ensure_ascii=False)
     inside = re.findall(r'\{"\$bytes": "([^"]*)"\}', text)

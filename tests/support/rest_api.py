@@ -24,6 +24,20 @@ TOKENS = [
     Token(ANN_ONLY, agents=frozenset(("ann", "ghost")), name="ann-only"),
 ]
 SES_1 = "/agents/research-bot/sessions/ses_1"
+READ_PATHS = [
+    "/agents",
+    "/agents/research-bot/sessions",
+    SES_1,
+    f"{SES_1}/events",
+    f"{SES_1}/events/1",
+    f"{SES_1}/state",
+    f"{SES_1}/diff?from=0",
+    f"{SES_1}/growth",
+    f"{SES_1}/snapshots",
+    f"{SES_1}/document",
+    "/agents/ses_1/snapshot",
+]
+"""A path of every route that reads agents and sessions."""
 ODD = "a/b ..?#%<script>\u00e9\u2028"
 ODD_PATH = "a%2Fb%20..%3F%23%25%3Cscript%3E%C3%A9%E2%80%A8"
 
@@ -42,12 +56,12 @@ def connect_app(app, *, address=LOOPBACK, host="http://127.0.0.1", token=None, r
     return httpx.AsyncClient(
         transport=httpx.ASGITransport(app=app, client=address, raise_app_exceptions=raises),
         base_url=host,
-        headers={} if token is None else bearer(token),
+        headers={} if token is None else auth_header(token),
         event_hooks={"response": [check_headers]},
     )
 
 
-def bearer(secret):
+def auth_header(secret):
     """Return the header with a token."""
     return {"Authorization": f"Bearer {secret}"}
 

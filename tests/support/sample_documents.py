@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
+import json
 from dataclasses import replace
 
 from holdfast import Document, Store
@@ -11,15 +12,15 @@ from holdfast.documents.encode import compute_digest
 from holdfast.log.changes import fold_changes
 from holdfast.log.event import draft_event
 from holdfast.log.hash_chain import GENESIS, link_events
-from support.observed_store import HERE, session_snapshot
+from support.observed_store import HERE, make_snapshot
 
 
 def make_document(snapshot=None, location=HERE, **fields):
     """Return a document of a state, without events."""
-    return replace(Document.from_snapshot(session_snapshot(snapshot, location)), **fields)
+    return replace(Document.from_snapshot(make_snapshot(snapshot, location)), **fields)
 
 
-def document_with_events(*drafts, after=0, prev=GENESIS):
+def make_document_with_events(*drafts, after=0, prev=GENESIS):
     """Return a document with these events, and the state that they lead to."""
     store = Store()
     base = None
@@ -33,9 +34,9 @@ def document_with_events(*drafts, after=0, prev=GENESIS):
     )
 
 
-def full_document():
+def make_full_document():
     """Return a document in which every field has a value."""
-    document = document_with_events(
+    document = make_document_with_events(
         draft_event("session.started", {"by": "us"}, set_=[("session", "status", "running")]),
         draft_event("message.appended", set_=[("messages", "000000000000", {"role": "user"})]),
         draft_event("state.set", set_=[("state", "plan", (1, b"x")), ("once", "mail", True)]),
@@ -53,7 +54,10 @@ def full_document():
     )
 
 
-def with_digest(data):
+FULL = make_full_document()
+
+
+def update_digest(data):
     """Return the JSON data of a document with the digest recomputed."""
     return {**data, "digest": compute_digest(data)}
 
@@ -69,3 +73,28 @@ def edit_json(data, *path, to=...):
     else:
         parent[path[-1]] = to
     return data
+
+
+def edit_full_document(*path, to=...):
+    """Return the JSON data of the full document with another value at a path, or without it."""
+    return edit_json(FULL.to_dict(), *path, to=to)
+
+
+def iterate_paths(data, path=()):
+    """Yield every path in JSON data, the empty one first."""
+    yield path
+    if isinstance(data, dict | list):
+        for step, item in data.items() if isinstance(data, dict) else enumerate(data):
+            yield from iterate_paths(item, (*path, step))
+
+
+def round_trip_document(document):
+    """Return a document as decoded from its JSON text."""
+    return Document.from_dict(json.loads(json.dumps(document.to_dict(), allow_nan=False)))
+
+
+def freeze(*items):
+    """Return a frozen state with these entries."""
+    store = Store()
+    store.set_many(items)
+    return store.snapshot()

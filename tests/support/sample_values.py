@@ -7,8 +7,6 @@ import datetime as dt
 import enum
 import json
 import math
-import subprocess
-import sys
 import uuid
 import zoneinfo
 from decimal import Decimal
@@ -17,6 +15,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from holdfast.values import from_json, to_json
+from support.subprocesses import read_python
 
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
 ODD_ZONE = dt.timezone(dt.timedelta(hours=-3, minutes=-7, seconds=-12, microseconds=5))
@@ -136,17 +135,17 @@ SUBCLASSES: dict[str, tuple[Any, Any]] = {
 }
 
 
-def identical(a: Any, b: Any) -> bool:
-    """Equal and of the same types all the way down; a NaN is identical to a NaN."""
+def is_identical(a: Any, b: Any) -> bool:
+    """Return whether two values are equal with equal types at every level; NaN equals NaN."""
     if type(a) is not type(b):
         return False
     if isinstance(a, float):
         return (a == b and math.copysign(1, a) == math.copysign(1, b)) or (a != a and b != b)
     if isinstance(a, (list, tuple)):
-        return len(a) == len(b) and all(map(identical, a, b))
+        return len(a) == len(b) and all(map(is_identical, a, b))
     if isinstance(a, dict):
         return len(a) == len(b) and all(
-            identical(k, other) and identical(v, b[other])
+            is_identical(k, other) and is_identical(v, b[other])
             for (k, v), other in zip(a.items(), b, strict=True)
         )
     if isinstance(a, (set, frozenset)):
@@ -198,28 +197,19 @@ values = st.recursive(
 )
 
 
-def deep(depth: int, leaf: Any = 0) -> Any:
-    """A list of a list of a list …"""
+def nest_lists(depth: int, leaf: Any = 0) -> Any:
+    """Return a list of a list of a list …"""
     value = leaf
     for _ in range(depth):
         value = [value]
     return value
 
 
-def through_json(value: Any) -> Any:
-    """As another program would see it: only what the JSON text says."""
+def round_trip_json(value: Any) -> Any:
+    """Return a value as decoded from its JSON text."""
     return from_json(json.loads(json.dumps(to_json(value), allow_nan=False)))
 
 
-def printed_under_any_hash_seed(program: str) -> set[str]:
-    """What a program prints in processes that hash differently; one thing, if all is well."""
-    return {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.strip()
-        for seed in "012"
-    }
+def run_with_hash_seeds(program: str) -> set[str]:
+    """Return what a program prints in processes with different hash seeds."""
+    return {read_python(program, PYTHONHASHSEED=seed).strip() for seed in "012"}

@@ -1,4 +1,4 @@
-"""What an agent does with a session in memory: drawn, done, and written into the model."""
+"""Random changes of a session in memory, applied to the session and to its model."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from support.session_model import (
     STATUS,
     Entries,
     Step,
+    get_status,
+    is_same,
+    list_messages,
     message_pair,
-    messages_of,
     next_message,
-    same,
-    status_of,
 )
-from support.session_processes import World, Writer
+from support.session_processes import ProcessMachine, Writer
 
-# No two are equal, so that it is plain what a change is.
+# No two are equal, so that every assignment of another one is a change.
 VALUES = [
     None,
     7,
@@ -39,7 +39,7 @@ STATUSES = ["pending", "running", "waiting", "completed", "failed", "cancelled"]
 values = st.sampled_from(VALUES)
 names = st.sampled_from("abcdef")
 pairs = st.tuples(st.sampled_from(["state", "notes"]), names)
-acts = st.lists(
+actions = st.lists(
     st.one_of(
         st.tuples(st.just("message"), st.dictionaries(st.sampled_from(["name", "id"]), values)),
         st.tuples(st.just("set"), names, values),
@@ -57,8 +57,8 @@ acts = st.lists(
 )
 
 
-class Agent(World):
-    """A world in which something can be done."""
+class Agent(ProcessMachine):
+    """A machine whose writers can change their sessions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Agent(World):
 
     def do_pop(self, writer: Writer) -> None:
         entries = writer.entries
-        messages = messages_of(entries)
+        messages = list_messages(entries)
         assert writer.session.pop_message() == (messages[-1] if messages else None)
         if messages:
             last = max(pair for pair in entries if pair[0] == "messages")
@@ -92,19 +92,19 @@ class Agent(World):
 
     def do_set(self, writer: Writer, key: str, value: Any) -> None:
         writer.session.set(key, value)
-        there = {pair: kept for pair, kept in writer.entries.items() if pair == ("state", key)}
-        if not same(there, {("state", key): value}):
+        existing = {pair: kept for pair, kept in writer.entries.items() if pair == ("state", key)}
+        if not is_same(existing, {("state", key): value}):
             writer.add(Step("state.set", ((("state", key), value),)))
 
     def do_delete(self, writer: Writer, key: str) -> None:
-        there = ("state", key) in writer.entries
-        assert writer.session.delete(key) == there
-        if there:
+        existing = ("state", key) in writer.entries
+        assert writer.session.delete(key) == existing
+        if existing:
             writer.add(Step("state.deleted", (), (("state", key),)))
 
     def do_status(self, writer: Writer, status: str) -> None:
         writer.session.status = status
-        if status_of(writer.entries) != status:
+        if get_status(writer.entries) != status:
             writer.add(Step("status.changed", ((STATUS, status),)))
 
     def do_record(self, writer: Writer, sets: Entries, deletes: list[Any]) -> None:

@@ -1,8 +1,8 @@
-"""What sessions over one store must do, in plain lists and dicts: the model of the state machine.
+"""The model of the session state machine, in plain lists and dicts.
 
-A `Place` is what is durable of one session: its log as a list of steps, the state after every
-commit, and the kept snapshots. A `Draft` is one writer's view of it: how much of the log it has
-seen, and the steps that it has not been told to be durable.
+A `SessionModel` is the durable part of one session: its log as a list of steps, the state after
+every commit, and the saved snapshots. A `Draft` is one writer's view of it: how much of the log the
+writer has read, and its pending steps.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from holdfast import SnapshotLocation
-from support.sample_values import identical
+from support.sample_values import is_identical
 
 Pair: TypeAlias = tuple[str, str]
 Entries: TypeAlias = dict[Pair, Any]
@@ -25,7 +25,7 @@ ABSENT = object()
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One event: what it sets, then what it deletes."""
+    """One event: the entries that it sets, then those that it deletes."""
 
     type: str
     sets: tuple[tuple[Pair, Any], ...] = ()
@@ -35,14 +35,14 @@ class Step:
     def pairs(self) -> set[Pair]:
         return {pair for pair, _ in self.sets} | set(self.deletes)
 
-    def moved(self, first: int, shift: int) -> Step:
-        """The same with its messages from a number on under other numbers."""
+    def renumber(self, first: int, shift: int) -> Step:
+        """Return the step with its messages from a number on renumbered."""
 
-        def there(pair: Pair) -> Pair:
+        def renumber_pair(pair: Pair) -> Pair:
             return message_pair(int(pair[1]) + shift) if is_new(pair, first) else pair
 
-        sets = tuple((there(pair), value) for pair, value in self.sets)
-        return replace(self, sets=sets, deletes=tuple(there(pair) for pair in self.deletes))
+        sets = tuple((renumber_pair(pair), value) for pair, value in self.sets)
+        return replace(self, sets=sets, deletes=tuple(renumber_pair(pair) for pair in self.deletes))
 
 
 def message_pair(number: int) -> Pair:
@@ -50,18 +50,18 @@ def message_pair(number: int) -> Pair:
 
 
 def is_new(pair: Pair, first: int) -> bool:
-    """Whether it is a message from a number on."""
+    """Return whether an entry is a message from a number on."""
     return pair[0] == "messages" and int(pair[1]) >= first
 
 
-def brings_back(steps: Iterable[Step], first: int) -> bool:
-    """Whether messages come from elsewhere than from being appended: those have their numbers."""
+def restores_messages(steps: Iterable[Step], first: int) -> bool:
+    """Return whether a step sets messages other than by appending: those keep their numbers."""
     appended: Entries = {}
     for step in steps:
         if step.type == "message.appended":
             appended.update(step.sets)
         elif any(
-            is_new(pair, first) and not identical(value, appended.get(pair, ABSENT))
+            is_new(pair, first) and not is_identical(value, appended.get(pair, ABSENT))
             for pair, value in step.sets
         ):
             return True
@@ -72,15 +72,15 @@ def next_message(entries: Entries) -> int:
     return max((int(key) for space, key in entries if space == "messages"), default=-1) + 1
 
 
-def messages_of(entries: Entries) -> list[Any]:
+def list_messages(entries: Entries) -> list[Any]:
     return [entries[pair] for pair in sorted(entries) if pair[0] == "messages"]
 
 
-def status_of(entries: Entries) -> str:
+def get_status(entries: Entries) -> str:
     return entries.get(STATUS, "pending")
 
 
-def folded(entries: Entries, steps: Iterable[Step]) -> Entries:
+def fold_steps(entries: Entries, steps: Iterable[Step]) -> Entries:
     result = dict(entries)
     for step in steps:
         result.update(step.sets)
@@ -89,24 +89,24 @@ def folded(entries: Entries, steps: Iterable[Step]) -> Entries:
     return result
 
 
-def same(one: Entries, other: Entries) -> bool:
-    return one.keys() == other.keys() and all(identical(one[pair], other[pair]) for pair in one)
+def is_same(one: Entries, other: Entries) -> bool:
+    return one.keys() == other.keys() and all(is_identical(one[pair], other[pair]) for pair in one)
 
 
-def way(type_: str, start: Entries, end: Entries) -> Step:
-    """The step from one state to another."""
-    sets = ((p, v) for p, v in end.items() if p not in start or not identical(v, start[p]))
+def make_step(type_: str, start: Entries, end: Entries) -> Step:
+    """Return the step from one state to another."""
+    sets = ((p, v) for p, v in end.items() if p not in start or not is_identical(v, start[p]))
     return Step(type_, tuple(sets), tuple(start.keys() - end.keys()))
 
 
-def going_back(start: Entries, end: Entries) -> Step:
-    """The step that a rollback is: what was done once stays done."""
+def make_rollback(start: Entries, end: Entries) -> Step:
+    """Return the step of a rollback, which keeps the results of ``once``."""
     done = {pair: value for pair, value in start.items() if pair[0] == "once"}
-    return way("state.restored", start, {**end, **done})
+    return make_step("state.restored", start, {**end, **done})
 
 
 @dataclass(slots=True)
-class Kept:
+class SavedSnapshot:
     """A durable snapshot."""
 
     entries: Entries
@@ -115,22 +115,22 @@ class Kept:
 
 
 @dataclass(slots=True)
-class Place:
-    """What is durable of one session."""
+class SessionModel:
+    """The durable part of one session."""
 
     location: SnapshotLocation
     log: list[Step] = field(default_factory=list)
     states: dict[int, Entries] = field(default_factory=lambda: {0: {}})
     """The state at the end of every commit, by seq."""
-    kept: dict[str, Kept] = field(default_factory=dict)
-    latest: Kept | None = None
+    kept: dict[str, SavedSnapshot] = field(default_factory=dict)
+    latest: SavedSnapshot | None = None
     log_start: int = 0
     gone: set[int] = field(default_factory=set)
-    """The seqs of commits whose first event is pruned and cannot be read any more."""
+    """The first seqs of commits that were pruned."""
     acknowledged: bool = False
-    """Whether anybody was told that something of it is durable."""
+    """Whether a write to it was acknowledged."""
     deleted: bool = False
-    """Whether the session was deleted; another may have been begun under its id."""
+    """Whether the session was deleted; there may be a new one with its id."""
 
     @property
     def seq(self) -> int:
@@ -143,74 +143,74 @@ class Place:
     def append(self, steps: Iterable[Step]) -> None:
         now = self.entries
         self.log.extend(steps)
-        self.states[self.seq] = folded(now, self.log[-len(list(steps)) :])
+        self.states[self.seq] = fold_steps(now, self.log[-len(list(steps)) :])
 
     def newest(self, count: int) -> set[str]:
-        """As they were saved: one that is saved again is a new one."""
+        """Return the ids of the snapshots that were saved last, at least one."""
         return set(list(self.kept)[-max(1, count) :])
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What one writer has seen of a log, and what of its own waits."""
+    """How much of a log one writer has read, and its pending steps."""
 
     known: int
     pending: tuple[Step, ...] = ()
     written: int = 0
-    """So many of the first that wait are in the log, and the writer was not told."""
+    """How many pending steps are in the log although their commit failed."""
 
-    def entries(self, place: Place) -> Entries:
-        return folded(place.states[self.known], self.pending)
+    def entries(self, model: SessionModel) -> Entries:
+        return fold_steps(model.states[self.known], self.pending)
 
-    def told(self) -> Draft:
-        """After finding its own steps in the log."""
+    def acknowledge(self) -> Draft:
+        """Return the draft after the writer found its own steps in the log."""
         return Draft(self.known + self.written, self.pending[self.written :])
 
-    def rebased(self, place: Place) -> Draft | None:
-        """On top of all that others did, or None where both touched the same."""
-        base = place.states[self.known]
-        theirs = place.log[self.known :]
+    def rebase(self, model: SessionModel) -> Draft | None:
+        """Return the draft on top of the concurrent steps, or None for a conflict."""
+        base = model.states[self.known]
+        theirs = model.log[self.known :]
         first = next_message(base)
-        shift = next_message(place.entries) - first
+        shift = next_message(model.entries) - first
         mine = self.pending
-        if brings_back(mine, first):
+        if restores_messages(mine, first):
             first, shift = next_message(dict.fromkeys(pair for s in mine for pair in s.pairs)), 0
         if self.known == 0 and mine and mine[0].type == STARTED:
             mine = mine[1:]
-        moved = tuple(step.moved(first, shift) for step in mine)
-        result = folded(place.entries, moved)
+        renumbered = tuple(step.renumber(first, shift) for step in mine)
+        result = fold_steps(model.entries, renumbered)
         touched = {pair for step in mine for pair in step.pairs if not is_new(pair, first)}
         for pair in touched & {pair for step in theirs for pair in step.pairs}:
-            if not identical(result.get(pair, ABSENT), place.entries.get(pair, ABSENT)):
+            if not is_identical(result.get(pair, ABSENT), model.entries.get(pair, ABSENT)):
                 return None
-        return Draft(place.seq, moved)
+        return Draft(model.seq, renumbered)
 
 
-def course(
-    place: Place, draft: Draft, on_conflict: str, *, fully: bool, doomed: int = 0
+def predict_drafts(
+    model: SessionModel, draft: Draft, on_conflict: str, *, fully: bool, pruned_through: int = 0
 ) -> Iterator[Draft | None]:
-    """What a writer's draft becomes until it can be appended; None at the end for a conflict.
+    """Yield the drafts of a writer until the last can be appended; None at the end for a conflict.
 
-    ``fully``: it takes in what others did also where nothing of its own waits. ``doomed``: up to
-    which event the log is pruned, or about to be.
+    ``fully``: a writer without pending steps reads the concurrent ones too. ``pruned_through`` is
+    the last event that is pruned, or about to be.
     """
     yield draft
-    if (place.deleted or draft.known < doomed) and (draft.pending or fully):
+    if (model.deleted or draft.known < pruned_through) and (draft.pending or fully):
         yield None
         return
-    while draft.known < place.seq and (draft.pending or fully):
-        if draft.known + 1 in place.gone:
+    while draft.known < model.seq and (draft.pending or fully):
+        if draft.known + 1 in model.gone:
             yield None
             return
         if draft.written:
-            draft = draft.told()
+            draft = draft.acknowledge()
         elif on_conflict == "raise":
             yield None
             return
         else:
-            rebased = draft.rebased(place)
-            if rebased is None:
+            following = draft.rebase(model)
+            if following is None:
                 yield None
                 return
-            draft = rebased
+            draft = following
         yield draft

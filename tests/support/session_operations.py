@@ -1,4 +1,4 @@
-"""Operations on sessions, each with what there is before it: to be ended at any of its writes."""
+"""Operations on sessions and their preparation, to be interrupted at any of their writes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AGENT = "bot"
 MAIN = SnapshotLocation("ses", "agent", AGENT)
 SHARED = SnapshotLocation("ses", "multi_agent", "crew")
 FORK = SnapshotLocation("fork", "agent", AGENT)
-PLACES = (MAIN, SHARED, FORK)
+LOCATIONS = (MAIN, SHARED, FORK)
 
 
 class Process:
@@ -42,10 +42,10 @@ class Process:
 
 
 class Operation:
-    """What there is before, what a process does up to the operation, and the operation itself."""
+    """An operation, and what is stored and done in its process before it."""
 
     limits: ClassVar[dict[str, int]] = {}
-    """What says when a keyframe is due, where it is not as usual."""
+    """When a keyframe is due, if not by default."""
 
     async def prepare(self, process):
         session = await process.open()
@@ -62,11 +62,11 @@ class Operation:
         raise NotImplementedError
 
     def may_be_seen(self, before, after):
-        """What may be found after a failure beside the two: steps that stand for themselves."""
+        """Return the intermediate states that a failure may leave."""
         return []
 
     def may_be_seen_repeated(self, after):
-        """What may be found beside ``after`` where it was done, not acknowledged and repeated."""
+        """Return the states other than ``after`` that a repetition of a lost success may leave."""
         return []
 
 
@@ -87,7 +87,7 @@ class FirstCommit(Commit):
         pass
 
 
-class CommitOnTopOfAnother(Commit):
+class CommitAfterAnother(Commit):
     async def begin(self, process):
         await super().begin(process)
         other = await Session.open(process.store.inner, agent_id=AGENT, session_id="ses")
@@ -105,7 +105,7 @@ class CommitWithKeyframe(Commit):
 
     async def prepare(self, process):
         await Operation.prepare(self, process)
-        await written_keyframe(process)
+        await write_keyframe(process)
 
 
 class Save(Commit):
@@ -113,10 +113,10 @@ class Save(Commit):
         await process.session.save(tags={"now": "yes"})
 
     def may_be_seen(self, before, after):
-        return [without_last_snapshot(after)]
+        return [drop_last_snapshot(after)]
 
     def may_be_seen_repeated(self, after):
-        return [with_last_snapshot_twice(after)]
+        return [repeat_last_snapshot(after)]
 
 
 class FirstSave(Save):
@@ -124,7 +124,7 @@ class FirstSave(Save):
         pass
 
 
-class SaveOfWhatIsCommitted(Save):
+class SaveWithoutChanges(Save):
     async def begin(self, process):
         await process.open()
 
@@ -160,7 +160,7 @@ class Once(Commit):
         assert await process.session.once("mail", lambda: "sent") == "sent"
 
     def may_be_seen(self, before, after):
-        # What precedes the effect is committed before it.
+        # Events before the effect are committed first.
         state = [entry for entry in after[MAIN]["state"] if entry[0] != "once"]
         return [{**after, MAIN: {**after[MAIN], "state": state}}]
 
@@ -176,29 +176,29 @@ class Prune(Operation):
         for number in range(3, 8):
             session.add_message("user", f"question {number}")
             session.record("step.later", number)
-            await written_keyframe(process)
+            await write_keyframe(process)
             if number % 2:
                 await session.save(tags={"number": str(number)})
         session.set("last", "word")
         await session.commit()
 
     async def do(self, process):
-        await pruned(process, days=self.days)
+        await prune_session(process, days=self.days)
 
     def may_be_seen(self, before, after):
         return [
-            with_snapshots(state, snapshots)
+            replace_snapshots(state, snapshots)
             for state in (before, after)
-            for snapshots in between(before, after)
+            for snapshots in list_partial_prunes(before, after)
         ]
 
 
-class PruneWhereStubsAreOld(Prune):
+class PruneOldTombstones(Prune):
     days = 2
 
     async def prepare(self, process):
         await super().prepare(process)
-        await pruned(process)
+        await prune_session(process)
         session = await process.open()
         session.record("step.last", 1)
         await session.save()
@@ -214,13 +214,13 @@ class DeleteSnapshot(Operation):
         await process.archive.delete_snapshot(location=MAIN, snapshot_id="given")
 
     def may_be_seen(self, before, after):
-        return [without_last_snapshot(before)]
+        return [drop_last_snapshot(before)]
 
 
 class Delete(Operation):
     async def prepare(self, process):
         await super().prepare(process)
-        await written_keyframe(process)
+        await write_keyframe(process)
         await save_whole(process, "latest", is_latest=True)
         shared = await process.open(SHARED)
         shared.agent("one").add_message("user", "hello")
@@ -243,7 +243,7 @@ class SaveWhole(Operation):
         await save_whole(process, "given", is_latest=self.is_latest)
 
     def may_be_seen(self, before, after):
-        return [without_last_snapshot(after)]
+        return [drop_last_snapshot(after)]
 
 
 class SaveWholeWithKeyframe(SaveWhole):
@@ -270,18 +270,18 @@ class SaveWholeAsLatest(SaveWhole):
 OPERATIONS = [
     Commit,
     FirstCommit,
-    CommitOnTopOfAnother,
+    CommitAfterAnother,
     CommitWithKeyframe,
     Save,
     FirstSave,
-    SaveOfWhatIsCommitted,
+    SaveWithoutChanges,
     Update,
     Restore,
     Fork,
     ForkOfSnapshot,
     Once,
     Prune,
-    PruneWhereStubsAreOld,
+    PruneOldTombstones,
     DeleteSnapshot,
     Delete,
     SaveWhole,
@@ -292,7 +292,7 @@ OPERATIONS = [
 
 
 async def save_whole(process, snapshot_id, *, is_latest, value="whole"):
-    """Hand a whole state to the archive, as code without a log does."""
+    """Save a whole state to the archive, without a log."""
     state = Store()
     state.set("state", "whole", value)
     state.set("messages", "000000000000", {"role": "user", "content": "from elsewhere"})
@@ -304,8 +304,8 @@ async def save_whole(process, snapshot_id, *, is_latest, value="whole"):
     )
 
 
-async def pruned(process, *, days=0):
-    """Prune, so many days from now."""
+async def prune_session(process, *, days=0):
+    """Prune as if it were some days later."""
     await process.archive.prune(
         location=MAIN,
         policy=RetentionPolicy(last=1, protected={"number": "1"}),
@@ -313,7 +313,7 @@ async def pruned(process, *, days=0):
     )
 
 
-async def written_keyframe(process):
+async def write_keyframe(process):
     """Commit so that a keyframe is written."""
     process.session.set("keyframe", process.session.get("keyframe", 0) + 1)
     most, timeline.MAX_SEGMENTS = timeline.MAX_SEGMENTS, 1
@@ -323,21 +323,21 @@ async def written_keyframe(process):
         timeline.MAX_SEGMENTS = most
 
 
-def with_snapshots(state, snapshots):
+def replace_snapshots(state, snapshots):
     return {**state, MAIN: {**state[MAIN], "snapshots": snapshots}}
 
 
-def without_last_snapshot(state):
-    return with_snapshots(state, state[MAIN]["snapshots"][:-1])
+def drop_last_snapshot(state):
+    return replace_snapshots(state, state[MAIN]["snapshots"][:-1])
 
 
-def with_last_snapshot_twice(state):
+def repeat_last_snapshot(state):
     snapshots = state[MAIN]["snapshots"]
-    return with_snapshots(state, [*snapshots, *snapshots[-1:]])
+    return replace_snapshots(state, [*snapshots, *snapshots[-1:]])
 
 
-def between(before, after):
-    """Every way in which some of the snapshots that go can be gone already, oldest first."""
+def list_partial_prunes(before, after):
+    """Yield the snapshots that are left after each deletion of a prune, oldest first."""
     left = list(before[MAIN]["snapshots"])
     for snapshot in before[MAIN]["snapshots"]:
         if snapshot not in after[MAIN]["snapshots"]:

@@ -1,7 +1,7 @@
-"""Processes that work on a few sessions of one store, each beside the model that it must equal.
+"""Processes that work on a few sessions of one store, each compared with a model.
 
-`World` has no rules of its own: it opens, lets faults happen, follows what comes of them, and
-checks after every step that all that is durable is there and sound.
+`ProcessMachine` has no rules: it opens sessions, injects faults, updates the model by their
+outcome, and checks after every step that all durable data is present and intact.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from support.session_model import (
     STATUS,
     Draft,
     Entries,
-    Place,
+    SessionModel,
     Step,
-    course,
-    folded,
-    messages_of,
-    same,
-    status_of,
+    fold_steps,
+    get_status,
+    is_same,
+    list_messages,
+    predict_drafts,
 )
 
 AGENT = "bot"
 FAILED = object()
-"""What an operation gives that a fault ended."""
+"""The result of an operation that a fault interrupted."""
 
 
 @dataclass(slots=True)
 class Process:
-    """One process: its own way to the store, and an archive that remembers what it wrote."""
+    """One process: its connection to the store, and an archive that caches what it wrote."""
 
     store: FaultyStateStore
     archive: SnapshotArchive = field(init=False)
@@ -64,24 +64,24 @@ class Writer:
     """A session object, and the draft that it must equal."""
 
     process: Process
-    place: Place
+    model: SessionModel
     session: Session
     draft: Draft
 
     @property
     def entries(self) -> Entries:
-        return self.draft.entries(self.place)
+        return self.draft.entries(self.model)
 
     def add(self, *steps: Step) -> None:
         self.draft = replace(self.draft, pending=(*self.draft.pending, *steps))
 
 
-class World(RuleBasedStateMachine):
+class ProcessMachine(RuleBasedStateMachine):
     atomic = True
     limits: ClassVar[dict[str, int]] = {}
-    """When keyframes are due: small numbers, so that they are often."""
+    """When keyframes are due: small numbers, so that there are many."""
     days_pass = False
-    """Whether every pruning is two days after what came before it."""
+    """Whether two days pass before every prune."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class World(RuleBasedStateMachine):
         self.patches = pytest.MonkeyPatch()
         for name, value in self.limits.items():
             self.patches.setattr(timeline, name, value)
-        self.places: list[Place] = []
+        self.models: list[SessionModel] = []
         self.writers: list[Writer] = []
 
     def teardown(self) -> None:
@@ -105,53 +105,53 @@ class World(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.open(self.new_place(), self.new_process())
+        self.open(self.new_model(), self.new_process())
 
-    def new_place(self) -> Place:
-        place = Place(SnapshotLocation(f"ses{len(self.places)}", "agent", AGENT))
-        self.places.append(place)
-        return place
+    def new_model(self) -> SessionModel:
+        model = SessionModel(SnapshotLocation(f"ses{len(self.models)}", "agent", AGENT))
+        self.models.append(model)
+        return model
 
     def new_process(self) -> Process:
         return Process(FaultyStateStore(self.disk, atomic=self.atomic))
 
-    def open(self, place: Place, process: Process) -> Writer:
-        """Open a session: it is what is durable."""
-        session = self.run(opened(process.store, place))
-        writer = Writer(process, place, session, started(place))
+    def open(self, model: SessionModel, process: Process) -> Writer:
+        """Open a session, which starts at the durable state."""
+        session = self.run(open_session(process.store, model))
+        writer = Writer(process, model, session, start_draft(model))
         self.writers.append(writer)
         return writer
 
-    def reader(self, place: Place) -> Session:
-        """Return the session as a reader finds it, who repairs nothing."""
-        return self.run(opened(ReadOnlyStateStore(self.disk), place))
+    def reader(self, model: SessionModel) -> Session:
+        """Open a session read-only, so that nothing is repaired."""
+        return self.run(open_session(ReadOnlyStateStore(self.disk), model))
 
     def writer(self, number: int) -> Writer:
         if not self.writers:
-            self.open(self.place(number), self.new_process())
+            self.open(self.model(number), self.new_process())
         return self.writers[number % len(self.writers)]
 
-    def place(self, number: int) -> Place:
-        return self.places[number % len(self.places)]
+    def model(self, number: int) -> SessionModel:
+        return self.models[number % len(self.models)]
 
-    def current(self, place: Place) -> Place:
-        """What is there now, if that was deleted."""
-        return next(each for each in self.places if each.location == place.location)
+    def current(self, model: SessionModel) -> SessionModel:
+        """Return the model of the session that has this location now."""
+        return next(each for each in self.models if each.location == model.location)
 
     def process(self, number: int) -> Process:
-        """That of a writer, or a new one."""
+        """Return the process of a writer, or a new one."""
         if number < len(self.writers):
             return self.writers[number].process
         return self.new_process()
 
     def end(self, process: Process) -> None:
-        """A process ends, and all its objects with it."""
+        """End a process and all its writers."""
         self.writers = [writer for writer in self.writers if writer.process is not process]
 
     # ---------------------------------------------------------------------------------- faults
 
     def attempt(self, process: Process, fault: Fault | None, work: Coroutine[Any, Any, Any]) -> Any:
-        """What an operation gives; `FAILED` where the fault came through."""
+        """Run an operation with a fault, and return its result or `FAILED`."""
         store = process.store
         store.plan(fault)
         try:
@@ -171,10 +171,14 @@ class World(RuleBasedStateMachine):
         on_conflict: str,
         work: Coroutine[Any, Any, Any],
     ) -> Any:
-        """Do what commits; whatever comes of it, the model follows or this fails."""
+        """Run an operation that commits, and update the model by its outcome."""
         dirty = bool(writer.draft.pending)
-        doomed = self.pruned_through(writer.place)
-        drafts = list(course(writer.place, writer.draft, on_conflict, fully=False, doomed=doomed))
+        pruned_through = self.pruned_through(writer.model)
+        drafts = list(
+            predict_drafts(
+                writer.model, writer.draft, on_conflict, fully=False, pruned_through=pruned_through
+            )
+        )
         try:
             result = self.attempt(writer.process, fault, work)
         except ConflictError:
@@ -185,31 +189,31 @@ class World(RuleBasedStateMachine):
         self.follow(writer, drafts)
         if result is not FAILED:
             assert not writer.draft.pending
-            writer.place.acknowledged |= dirty
+            writer.model.acknowledged |= dirty
         return result
 
-    def pruned_through(self, place: Place) -> int:
-        """Up to which event the log is pruned, or about to be."""
-        return self.run(self.archive.load_manifest(location=place.location)).pruned_through
+    def pruned_through(self, model: SessionModel) -> int:
+        """Return the last event that is pruned, or about to be."""
+        return self.run(self.archive.load_manifest(location=model.location)).pruned_through
 
     def follow(self, writer: Writer, drafts: list[Draft | None]) -> None:
-        """Take what is found: where the log ends, and how far the writer came."""
-        place, last = writer.place, drafts[-1]
+        """Update the model by the end of the log and the head of the writer."""
+        model, last = writer.model, drafts[-1]
         known = writer.session.log.head.seq
-        if self.grown(place):
+        if self.count_new_events(model):
             assert last is not None
-            assert self.grown(place) == len(last.pending)
-            place.append(last.pending)
-            if known == place.seq:
+            assert self.count_new_events(model) == len(last.pending)
+            model.append(last.pending)
+            if known == model.seq:
                 writer.draft = Draft(known)
                 return
         (writer.draft,) = (draft for draft in drafts if draft is not None and draft.known == known)
-        if writer.draft is last and known < place.seq:
+        if writer.draft is last and known < model.seq:
             writer.draft = replace(last, written=len(last.pending))
 
-    def grown(self, place: Place) -> int:
-        """By how many events the log is longer than the model's."""
-        return self.reader(place).log.head.seq - self.current(place).seq
+    def count_new_events(self, model: SessionModel) -> int:
+        """Return by how many events the log is longer than the model's."""
+        return self.reader(model).log.head.seq - self.current(model).seq
 
     def keys(self, prefix: str) -> list[str]:
         async def listed() -> list[str]:
@@ -217,18 +221,18 @@ class World(RuleBasedStateMachine):
 
         return self.run(listed())
 
-    def pruned_seqs(self, place: Place) -> set[int]:
-        """The first seqs of the commits of which a stub is left, or nothing."""
-        log = self.run(self.archive.timeline(location=place.location)).log
-        firsts = [end + 1 for end in place.states if end < place.seq]
+    def pruned_seqs(self, model: SessionModel) -> set[int]:
+        """Return the first seqs of the commits that are tombstones, or deleted."""
+        log = self.run(self.archive.timeline(location=model.location)).log
+        firsts = [end + 1 for end in model.states if end < model.seq]
         found = self.run(self.disk.get_many([log.key(seq) for seq in firsts]))
         whole = {
             key for key, entry in found.items() if not decode_segment(key, entry.value).is_pruned
         }
         return {seq for seq in firsts if log.key(seq) not in whole}
 
-    def loaded(self, place: Place, snapshot_id: str | None) -> SessionSnapshot:
-        work = self.archive.load_snapshot(location=place.location, snapshot_id=snapshot_id)
+    def load_snapshot(self, model: SessionModel, snapshot_id: str | None) -> SessionSnapshot:
+        work = self.archive.load_snapshot(location=model.location, snapshot_id=snapshot_id)
         found = self.run(work)
         assert found is not None
         return found
@@ -236,40 +240,40 @@ class World(RuleBasedStateMachine):
     # ------------------------------------------------------------------------------ invariants
 
     @invariant()
-    def every_writer_has_what_it_did(self) -> None:
+    def check_writers(self) -> None:
         for writer in self.writers:
             session, entries = writer.session, writer.entries
             values = {key: value for (space, key), value in entries.items() if space == "state"}
-            assert same(entries_of(session.snapshot()), entries)
+            assert is_same(read_entries(session.snapshot()), entries)
             assert session.log.head.seq == writer.draft.known
             assert session.is_dirty == bool(writer.draft.pending)
-            assert session.messages == messages_of(entries)
-            assert session.message_count == len(messages_of(entries))
-            assert session.status == status_of(entries)
+            assert session.messages == list_messages(entries)
+            assert session.message_count == len(list_messages(entries))
+            assert session.status == get_status(entries)
             assert session.state == values
 
     @invariant()
-    def everything_that_is_durable_is_there_and_sound(self) -> None:
+    def check_durable_sessions(self) -> None:
         page = self.run(Catalog(self.disk).sessions(AGENT))
         listed = [entry.session_id for entry in page.sessions]
-        for place in self.places:
-            count = listed.count(place.location.session_id)
-            assert count == 1 if place.acknowledged else count <= 1
-            reader = self.reader(place)
+        for model in self.models:
+            count = listed.count(model.location.session_id)
+            assert count == 1 if model.acknowledged else count <= 1
+            reader = self.reader(model)
             damage = self.run(reader.verify()).damage
             assert damage == []
-            if place.seq:
-                assert same(entries_of(reader.snapshot()), place.entries)
-                self.events_add_up(place, reader)
-                self.snapshots_are_there(place)
+            if model.seq:
+                assert is_same(read_entries(reader.snapshot()), model.entries)
+                self.check_events(model, reader)
+                self.check_snapshots(model)
             else:
                 assert reader.is_dirty
 
-    def events_add_up(self, place: Place, reader: Session) -> None:
-        events = self.run(events_of(reader))
-        assert [event.seq for event in events] == list(range(place.log_start + 1, place.seq + 1))
+    def check_events(self, model: SessionModel, reader: Session) -> None:
+        events = self.run(collect_events(reader))
+        assert [event.seq for event in events] == list(range(model.log_start + 1, model.seq + 1))
         assert [event.type for event in events] == [
-            step.type for step in place.log[place.log_start :]
+            step.type for step in model.log[model.log_start :]
         ]
         assert len({event.id for event in events}) == len(events)
         steps = [
@@ -280,38 +284,40 @@ class World(RuleBasedStateMachine):
             )
             for event in events
         ]
-        assert same(folded(place.states[place.log_start], steps), place.entries)
-        contents = [message["content"] for message in messages_of(place.entries)]
+        assert is_same(fold_steps(model.states[model.log_start], steps), model.entries)
+        contents = [message["content"] for message in list_messages(model.entries)]
         assert len(set(contents)) == len(contents)
 
-    def snapshots_are_there(self, place: Place) -> None:
-        page = self.run(self.archive.list_snapshots(location=place.location))
+    def check_snapshots(self, model: SessionModel) -> None:
+        page = self.run(self.archive.list_snapshots(location=model.location))
         infos = {info.snapshot_id: info for info in page.snapshots}
-        assert infos.keys() == place.kept.keys()
-        for snapshot_id, kept in place.kept.items():
-            info, found = infos[snapshot_id], self.loaded(place, snapshot_id)
+        assert infos.keys() == model.kept.keys()
+        for snapshot_id, kept in model.kept.items():
+            info, found = infos[snapshot_id], self.load_snapshot(model, snapshot_id)
             assert info.tags == found.tags == kept.tags
-            assert info.message_count == len(messages_of(kept.entries))
-            assert info.status == status_of(kept.entries)
-            assert same(entries_of(found.snapshot), kept.entries)
-        if place.latest is not None and not place.kept:
-            assert same(entries_of(self.loaded(place, None).snapshot), place.latest.entries)
+            assert info.message_count == len(list_messages(kept.entries))
+            assert info.status == get_status(kept.entries)
+            assert is_same(read_entries(found.snapshot), kept.entries)
+        if model.latest is not None and not model.kept:
+            assert is_same(
+                read_entries(self.load_snapshot(model, None).snapshot), model.latest.entries
+            )
 
 
-async def opened(state_store: StateStore, place: Place) -> Session:
-    return await Session.open(state_store, agent_id=AGENT, session_id=place.location.session_id)
+async def open_session(state_store: StateStore, model: SessionModel) -> Session:
+    return await Session.open(state_store, agent_id=AGENT, session_id=model.location.session_id)
 
 
-async def events_of(session: Session) -> list[Any]:
+async def collect_events(session: Session) -> list[Any]:
     return [event async for event in session.events]
 
 
-def started(place: Place) -> Draft:
-    """A session that was opened just now: where nothing is, its beginning waits."""
-    if place.seq:
-        return Draft(place.seq)
+def start_draft(model: SessionModel) -> Draft:
+    """Return the draft of a writer that just opened a session; a new one has a pending start."""
+    if model.seq:
+        return Draft(model.seq)
     return Draft(0, (Step(STARTED, ((STATUS, "pending"),)),))
 
 
-def entries_of(snapshot: Snapshot) -> Entries:
+def read_entries(snapshot: Snapshot) -> Entries:
     return {(space, key): value for space, key, value in snapshot.items()}

@@ -16,13 +16,13 @@ from holdfast.transfer.compare import compare_stores
 from holdfast.transfer.copy import copy_sessions
 from support.async_tests import async_test
 from support.copied_sessions import HERE, create_plain, create_pruned, read_all, save_messages
-from support.observed_store import Watched, flipped, save, session_snapshot, state
+from support.observed_store import ObservedStore, flip_bit, make_snapshot, make_state, save
 
 pytestmark = pytest.mark.usefixtures("one_incarnation")
 
 
 async def copied_world():
-    source, target = MemoryStateStore(), Watched()
+    source, target = MemoryStateStore(), ObservedStore()
     await create_pruned(source)
     await save_messages(source, "xy", "other")
     await copy_sessions(source, target)
@@ -55,9 +55,9 @@ async def test_an_intact_but_different_entry_is_found():
     source, target = MemoryStateStore(), MemoryStateStore()
     await save_messages(source)
     await copy_sessions(source, target)
-    await save(SnapshotArchive(source), session_snapshot(state(2), HERE), HERE, is_latest=True)
+    await save(SnapshotArchive(source), make_snapshot(make_state(2), HERE), HERE, is_latest=True)
     await copy_sessions(source, target)
-    await save(SnapshotArchive(source), session_snapshot(state(2), HERE), HERE, is_latest=True)
+    await save(SnapshotArchive(source), make_snapshot(make_state(2), HERE), HERE, is_latest=True)
     assert await compare_stores(source, target) == [
         f"bot/ses: {HERE.latest_key} is different in the copy"
     ]
@@ -86,7 +86,7 @@ def encrypted(disk):
 @pytest.mark.parametrize("packed", [encrypted, CompressedStateStore])
 @async_test
 async def test_unreadable_entries_of_every_session_are_listed(packed):
-    source, disk = MemoryStateStore(), Watched()
+    source, disk = MemoryStateStore(), ObservedStore()
     await create_plain(source)
     await save_messages(source, "xy", "other")
     target = packed(disk)
@@ -96,7 +96,7 @@ async def test_unreadable_entries_of_every_session_are_listed(packed):
     keys |= {each for each in kept if "_history/" in each}
     keys |= {*disk.keys_with("/other/scopes/agent/bot/log/"), *disk.keys_with("_other/")}
     for key in keys:
-        await disk.damage(key, lambda data: flipped(data, len(data) * 4))
+        await disk.damage(key, lambda data: flip_bit(data, len(data) * 4))
     problems = await compare_stores(source, target)
     for key in keys:
         assert any(key in problem for problem in problems), key
@@ -108,7 +108,7 @@ async def test_unreadable_entries_of_every_session_are_listed(packed):
 
 @async_test
 async def test_entries_of_a_newer_format_are_listed_with_all_others():
-    source, target = MemoryStateStore(), Watched()
+    source, target = MemoryStateStore(), ObservedStore()
     await create_plain(source)
     await save_messages(source, "xy", "other")
     await copy_sessions(source, target)

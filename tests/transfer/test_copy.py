@@ -16,7 +16,7 @@ from holdfast.stores.memory import MemoryStateStore
 from holdfast.transfer.compare import compare_stores
 from holdfast.transfer.copy import copy_session, copy_sessions
 from support.async_tests import async_test
-from support.conversations import contents, opened, said
+from support.conversations import add_messages, list_contents, open_session
 from support.copied_sessions import (
     HERE,
     WORLDS,
@@ -26,7 +26,7 @@ from support.copied_sessions import (
     read_all,
     save_messages,
 )
-from support.observed_store import Watched, save, session_snapshot, state
+from support.observed_store import ObservedStore, make_snapshot, make_state, save
 
 pytestmark = pytest.mark.usefixtures("one_incarnation")
 
@@ -43,7 +43,7 @@ async def test_everything_is_copied_byte_for_byte(source, target, tmp_path, ofte
     ):
         await create_pruned(first)
         await save_messages(first, "xy", "other", "another agent/é")
-        crew = await opened(first, "ses", agent_id="crew", scope="multi_agent")
+        crew = await open_session(first, "ses", agent_id="crew", scope="multi_agent")
         crew.agent("one").add_message("user", "hello")
         await crew.save()
         steps = []
@@ -58,15 +58,15 @@ async def test_everything_is_copied_byte_for_byte(source, target, tmp_path, ofte
         assert HERE in [location for location, _ in steps]
         assert await compare_stores(first, second) == []
         session = await check_intact(second)
-        assert contents(session)[-1] == "j"
-        await said(session, "and on")
+        assert list_contents(session)[-1] == "j"
+        await add_messages(session, "and on")
         await check_intact(second)
 
 
 @pytest.mark.parametrize("world", WORLDS)
 @async_test
 async def test_only_new_entries_are_copied(world, often):
-    source, target = MemoryStateStore(), Watched()
+    source, target = MemoryStateStore(), ObservedStore()
     await world(source)
     await copy_sessions(source, target)
     target.forget()
@@ -74,10 +74,10 @@ async def test_only_new_entries_are_copied(world, often):
     assert (done.sessions, done.entries, done.size) == (1, 0, 0)
     assert target.written == []
     before = await read_all(source)
-    session = await opened(source)
+    session = await open_session(source)
     session.add_message("user", "new")
     await session.save()
-    await save(SnapshotArchive(source), session_snapshot(state(3), HERE), HERE, is_latest=True)
+    await save(SnapshotArchive(source), make_snapshot(make_state(3), HERE), HERE, is_latest=True)
     done = await copy_sessions(source, target)
     after = await read_all(source)
     assert await read_all(target) == after
@@ -157,7 +157,7 @@ async def test_a_diverged_session_fails_and_the_others_are_copied():
     await save_messages(source)
     await copy_sessions(source, target)
     await save_messages(source, "x", "zes")
-    await said(await opened(target), "of the target")
+    await add_messages(await open_session(target), "of the target")
     before = await read_all(target)
     done = await copy_sessions(source, target)
     assert done.sessions == 1
@@ -165,7 +165,7 @@ async def test_a_diverged_session_fails_and_the_others_are_copied():
     assert "diverged in the target" in done.failed[HERE]
     after = await read_all(target)
     assert {key: after[key] for key in before} == before
-    await said(await opened(source), "of the source")
+    await add_messages(await open_session(source), "of the source")
     assert list((await copy_sessions(source, target)).failed) == [HERE]
     assert [each for each in await compare_stores(source, target) if "is different" in each]
 

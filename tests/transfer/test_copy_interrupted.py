@@ -13,10 +13,10 @@ from holdfast.stores.memory import MemoryStateStore
 from holdfast.transfer.compare import compare_stores
 from holdfast.transfer.copy import copy_sessions
 from support.async_tests import async_test
-from support.conversations import opened
+from support.conversations import open_session
 from support.copied_sessions import HERE, WORLDS, check_intact, prune, read_all, save_messages
 from support.faults import RAISED, WAYS, Fault, FaultyStateStore
-from support.observed_store import Interrupted
+from support.observed_store import InterruptedStore
 
 
 async def attempt(world, target, fault, *, atomic):
@@ -60,7 +60,7 @@ async def test_a_copy_that_fails_at_any_write_can_be_resumed(world, atomic, is_b
             fault = Fault(number, kind, is_done)
             await attempt(source, target, fault, atomic=atomic)
             # A reader finds a prefix of the session, or nothing.
-            session = await opened(target)
+            session = await open_session(target)
             assert (await session.verify()).damage == [], str(fault)
             if not session.is_dirty:
                 there = await timeline.Timeline(source, HERE.prefix, "00000000").load(
@@ -82,14 +82,14 @@ async def test_concurrent_writes_and_prunes_do_not_harm_the_copy(world, often):
 
     counted = MemoryStateStore()
     await world(counted)
-    counting = Interrupted(counted, 0, None)
+    counting = InterruptedStore(counted, 0, None)
     await copy_sessions(counting, MemoryStateStore())
     for change in (write, prune_all):
         for at in range(1, counting.calls + 1):
             source, target = MemoryStateStore(), MemoryStateStore()
             await world(source)
             concurrently = functools.partial(change, source)
-            await copy_sessions(Interrupted(source, at, concurrently), target)
+            await copy_sessions(InterruptedStore(source, at, concurrently), target)
             damage = (await SnapshotArchive(target).verify(location=HERE)).damage
             assert damage == [], (change.__name__, at)
             done = await copy_sessions(source, target)
@@ -108,12 +108,12 @@ async def test_concurrent_writes_and_prunes_do_not_harm_the_copy(world, often):
 async def test_concurrent_copies_of_a_session_do_not_conflict(world, repair, often):
     source = MemoryStateStore()
     await world(source)
-    counting = Interrupted(MemoryStateStore(), 0, None)
+    counting = InterruptedStore(MemoryStateStore(), 0, None)
     await copy_sessions(source, counting)
     for at in range(1, counting.calls + 1):
         target = MemoryStateStore()
         other = functools.partial(copy_sessions, source, target, repair=repair)
-        done = await copy_sessions(source, Interrupted(target, at, other), repair=repair)
+        done = await copy_sessions(source, InterruptedStore(target, at, other), repair=repair)
         assert done.failed == {}, at
         assert await read_all(target) == await read_all(source), at
 
@@ -128,22 +128,22 @@ async def test_a_session_created_in_the_target_during_the_copy_is_kept(stubs):
         for key in [key async for key in source.list(f"{HERE.prefix}log/")]:
             await source.delete(key)
     await save_messages(source, "g")
-    counting = Interrupted(MemoryStateStore(), 0, None)
+    counting = InterruptedStore(MemoryStateStore(), 0, None)
     await copy_sessions(source, counting)
     met = set()
     for at in range(1, counting.calls + 1):
         target = MemoryStateStore()
-        fresh = await opened(target)
+        fresh = await open_session(target)
         fresh.add_message("user", "own")
 
         async def begin(fresh=fresh):
             with contextlib.suppress(ConflictError):
                 await fresh.commit()
 
-        done = await copy_sessions(source, Interrupted(target, at, begin))
+        done = await copy_sessions(source, InterruptedStore(target, at, begin))
         met.add(bool(done.failed))
         assert (await SnapshotArchive(target).verify(location=HERE)).damage == [], at
-        said = [message["content"] for message in (await opened(target)).messages]
+        said = [message["content"] for message in (await open_session(target)).messages]
         assert said == (["own"] if done.failed else list("abcdefg")), at
         if not done.failed:
             assert (await copy_sessions(source, target)).entries == 0

@@ -26,7 +26,13 @@ from holdfast.stores.entries import Put
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.transfer import import_document
 from support.async_tests import async_test
-from support.conversations import contents, large_session, opened, said, types
+from support.conversations import (
+    add_messages,
+    list_contents,
+    list_types,
+    make_large_session,
+    open_session,
+)
 from support.faults import Fault, FaultyStateStore
 from support.importable_documents import (
     DOCUMENTS,
@@ -37,7 +43,7 @@ from support.importable_documents import (
     check_intact,
     import_into,
 )
-from support.observed_store import Interrupted, Watched, state
+from support.observed_store import InterruptedStore, ObservedStore, make_state
 from support.sample_documents import edit_json, make_document
 
 # ------------------------------------------------------------------------------- a new session
@@ -62,7 +68,7 @@ async def test_the_events_of_a_document_become_the_log_of_a_new_session(document
     session.add_message("user", "and on")
     await session.save()
     again = await check_intact(store)
-    assert contents(again)[-1] == "and on"
+    assert list_contents(again)[-1] == "and on"
     assert again.log.head.seq == document.events[-1].seq + 2
     exported = await again.export()
     assert exported.events[:-2] == document.events
@@ -82,13 +88,13 @@ async def test_a_document_is_imported_under_other_ids(document):
 
 @async_test
 async def test_a_multi_agent_session_is_imported():
-    crew = await opened(MemoryStateStore(), scope="multi_agent", agent_id="crew")
+    crew = await open_session(MemoryStateStore(), scope="multi_agent", agent_id="crew")
     crew.agent("writer").add_message("assistant", "draft")
     crew.agent("writer").set("step", 1)
     await crew.commit()
     store = MemoryStateStore()
     await import_into(store, await crew.export())
-    there = await opened(store, scope="multi_agent", agent_id="crew", must_exist=True)
+    there = await open_session(store, scope="multi_agent", agent_id="crew", must_exist=True)
     assert there.agents == ["writer"]
     assert there.agent("writer").get("step") == 1
 
@@ -97,7 +103,7 @@ async def test_a_multi_agent_session_is_imported():
 @async_test
 async def test_a_document_without_events_is_imported_as_one_event(atomic):
     store = FaultyStateStore(MemoryStateStore(), atomic=atomic)
-    document = make_document(state(3, plan=1), HERE, base=state(1))
+    document = make_document(make_state(3, plan=1), HERE, base=make_state(1))
     result = await import_into(store, document)
     assert (result.messages_restored, result.events_restored) == (3, 0)
     session = await check_intact(store)
@@ -110,12 +116,12 @@ async def test_a_document_without_events_is_imported_as_one_event(atomic):
 @async_test
 async def test_a_large_document_is_written_as_many_segments_with_a_keyframe(monkeypatch):
     monkeypatch.setattr(import_document, "EVENTS_PER_SEGMENT", 4)
-    source = await opened(MemoryStateStore())
+    source = await open_session(MemoryStateStore())
     for number in range(30):
         source.add_message("user", "long " * 500 + str(number))
     await source.commit()
     document = await source.export()
-    store = Watched()
+    store = ObservedStore()
     await import_into(store, document)
     assert len(store.keys_with("/log/")) == 8
     assert len(store.keys_with("/keyframes/")) == 1
@@ -167,7 +173,7 @@ async def test_edited_events_are_imported_with_a_new_chain():
 @async_test
 async def test_an_import_over_a_session_continues_its_log_and_can_be_undone(document, atomic):
     store = FaultyStateStore(MemoryStateStore(), atomic=atomic)
-    session = await said(await opened(store), "mine", "also mine")
+    session = await add_messages(await open_session(store), "mine", "also mine")
     session.set("own", 1)
     await session.commit()
     before, seq = session.snapshot(), session.log.head.seq
@@ -190,7 +196,7 @@ async def test_an_import_over_a_session_continues_its_log_and_can_be_undone(docu
 
     await there.restore(result.undo_id)
     again = await check_intact(store)
-    assert contents(again) == ["mine", "also mine"]
+    assert list_contents(again) == ["mine", "also mine"]
     assert again.state == {"own": 1}
 
 
@@ -202,24 +208,24 @@ async def test_importing_the_same_document_again_changes_nothing():
     assert result.diff == NOTHING
     session = await check_intact(store)
     assert session.snapshot().digest == WHOLE.digest
-    assert types([event async for event in session.events])[-1] == "session.imported"
+    assert list_types([event async for event in session.events])[-1] == "session.imported"
 
 
 @async_test
 async def test_events_of_a_concurrent_writer_are_in_the_undo_snapshot():
     disk = MemoryStateStore()
-    await said(await opened(disk), "before")
-    counting = Interrupted(disk, 0, None)
+    await add_messages(await open_session(disk), "before")
+    counting = InterruptedStore(disk, 0, None)
     await import_into(counting, WHOLE)
     for at in range(1, counting.calls + 1):
         disk = MemoryStateStore()
-        agent = await said(await opened(disk), "before")
+        agent = await add_messages(await open_session(disk), "before")
         result = await import_into(
-            Interrupted(disk, at, lambda agent=agent: said(agent, "new")), WHOLE
+            InterruptedStore(disk, at, lambda agent=agent: add_messages(agent, "new")), WHOLE
         )
         session = await check_intact(disk)
-        if types([event async for event in session.events])[-1] != "session.imported":
-            assert contents(session)[-1] == "new"  # the agent was last
+        if list_types([event async for event in session.events])[-1] != "session.imported":
+            assert list_contents(session)[-1] == "new"  # the agent was last
             continue
         assert session.snapshot().digest == WHOLE.digest
         ids = await session.archive.list_snapshot_ids(location=HERE)
@@ -239,17 +245,17 @@ async def test_an_import_fails_if_every_attempt_conflicts():
             agent = self.agent
             if agent is not None and "/log/" in puts[0].key:
                 self.agent = None
-                await said(agent, "more")
+                await add_messages(agent, "more")
                 self.agent = agent
             return await super().put_many(puts, **conditions)
 
     store = Busy()
-    agent = await said(await opened(store), "before")
+    agent = await add_messages(await open_session(store), "before")
     store.agent = agent
     with pytest.raises(ConflictError, match="first 8 times.*retry the import"):
         await import_into(store, WHOLE)
     session = await check_intact(store)
-    assert contents(session) == ["before", *["more"] * 8]
+    assert list_contents(session) == ["before", *["more"] * 8]
     assert await session.archive.list_snapshot_ids(location=HERE) == []
 
 
@@ -269,11 +275,11 @@ async def test_an_import_fails_if_every_attempt_conflicts():
 )
 @async_test
 async def test_events_that_are_not_a_chain_are_not_imported(change):
-    document = await (await large_session(messages=3)).export()
+    document = await (await make_large_session(messages=3)).export()
     for at in range(len(document.events)):
         events = list(document.events)
         events[at] = replace(events[at], **change)
-        store = Watched()
+        store = ObservedStore()
         with pytest.raises(InvalidDocumentError, match=r"not a hash chain|start at"):
             await SnapshotManager(store).import_session(replace(document, events=tuple(events)))
         assert not store.keys_with("")
@@ -282,19 +288,21 @@ async def test_events_that_are_not_a_chain_are_not_imported(change):
 @pytest.mark.parametrize("kind", ["error", "unknown"])
 @async_test
 async def test_an_import_succeeds_if_its_keyframe_cannot_be_written(kind, caplog):
-    document = await (await large_session()).export()
+    document = await (await make_large_session()).export()
     store = FaultyStateStore(MemoryStateStore())
     store.plan(Fault(2, kind))
     with caplog.at_level(logging.WARNING):
         result = await SnapshotManager(store).import_session(document)
     assert result.created
     assert "was not written" in caplog.text
-    assert contents(await opened(store)) == [each["content"] for each in document.state.messages]
+    assert list_contents(await open_session(store)) == [
+        each["content"] for each in document.state.messages
+    ]
 
 
 @async_test
 async def test_an_existing_keyframe_is_not_replaced():
-    document = await (await large_session()).export()
+    document = await (await make_large_session()).export()
     store = MemoryStateStore()
     await SnapshotManager(store).import_session(document)
     (key,) = [key async for key in store.list("") if "/keyframes/" in key]
@@ -306,7 +314,7 @@ async def test_an_existing_keyframe_is_not_replaced():
 
 @async_test
 async def test_an_import_that_loses_the_race_leaves_no_keyframe():
-    document = await (await large_session()).export()
+    document = await (await make_large_session()).export()
     store = MemoryStateStore()
     incarnation = await Incarnation.read(store, document.location)
     key = document.location.manifest_key
@@ -329,7 +337,7 @@ def test_the_keyframe_is_encoded_in_another_thread(monkeypatch):
     monkeypatch.setattr(import_document, "encode_keyframe_put", observed)
 
     async def work():
-        document = await (await large_session()).export()
+        document = await (await make_large_session()).export()
         store = MemoryStateStore()
         await SnapshotManager(store).import_session(document)
         return [key async for key in store.list("") if "/keyframes/" in key]

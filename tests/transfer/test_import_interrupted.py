@@ -13,7 +13,7 @@ from holdfast import (
 from holdfast.log.event import draft_event
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test, run_async
-from support.conversations import contents, opened, said
+from support.conversations import add_messages, list_contents, open_session
 from support.faults import RAISED, WAYS, Fault, FaultyStateStore
 from support.importable_documents import (
     DOCUMENTS,
@@ -29,15 +29,15 @@ from support.importable_documents import (
     leave_half_imported,
     make_pruned_document,
 )
-from support.observed_store import Interrupted, state
-from support.sample_documents import document_with_events, make_document
+from support.observed_store import InterruptedStore, make_state
+from support.sample_documents import make_document, make_document_with_events
 
 # --------------------------------------------------------------------------------------- faults
 
 
 async def find_digest(disk):
     """Return the digest of the state another process finds, or None."""
-    session = await opened(disk)
+    session = await open_session(disk)
     assert (await session.verify()).damage == []
     listed = await Catalog(disk).latest_session("bot")
     assert (listed is None) == session.is_dirty
@@ -58,7 +58,7 @@ async def attempt(document, before, atomic, fault):
     return disk, store.writes, acknowledged
 
 
-LARGE = make_document(state(2, large="x" * 40_000), HERE)
+LARGE = make_document(make_state(2, large="x" * 40_000), HERE)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ async def test_an_import_that_fails_at_any_write_is_complete_or_absent(document,
 
 async def import_during(disk, atomic, document, others, at):
     """Import a document while another writer acts before the call of this number."""
-    store = Interrupted(FaultyStateStore(disk, atomic=atomic), at, others)
+    store = InterruptedStore(FaultyStateStore(disk, atomic=atomic), at, others)
     try:
         await import_into(store, document)
     except ConflictError as error:
@@ -102,7 +102,7 @@ def contents_of(document):
 
 
 OTHER = run_async(make_pruned_document(last="other"))
-LONGER = document_with_events(
+LONGER = make_document_with_events(
     draft_event("one", set_=[("messages", "000000000000", {"role": "user", "content": "x"})]),
     after=12,
     prev="cd" * 32,
@@ -117,7 +117,7 @@ async def test_of_two_concurrent_creators_of_a_session_one_wins(document, other,
     async def begin(disk):
         there = FaultyStateStore(disk, atomic=atomic)
         if other is None:
-            await said(await opened(there), "an agent's own")
+            await add_messages(await open_session(there), "an agent's own")
         else:
             await import_into(there, other, agent_id="bot", session_id="ses")
 
@@ -129,7 +129,7 @@ async def test_of_two_concurrent_creators_of_a_session_one_wins(document, other,
             assert "was created concurrently" in problem
         session = await check_intact(disk)
         if problem is None and other is None:
-            assert contents(session)[:1] in (["an agent's own"], contents_of(document)[:1]), at
+            assert list_contents(session)[:1] in (["an agent's own"], contents_of(document)[:1]), at
         elif other is not None:
             assert session.snapshot().digest in (document.digest, other.digest), at
         await import_into(FaultyStateStore(disk, atomic=atomic), document)
@@ -141,7 +141,7 @@ async def test_a_session_created_over_a_partial_import_is_intact():
     _, calls = await import_during(MemoryStateStore(), False, PRUNED, None, 0)
     for at in range(1, calls + 1):
         disk = MemoryStateStore()
-        await import_during(disk, False, PRUNED, lambda disk=disk: opened(disk), at)
+        await import_during(disk, False, PRUNED, lambda disk=disk: open_session(disk), at)
         await check_intact(disk, document=PRUNED)
 
 

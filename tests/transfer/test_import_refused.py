@@ -28,8 +28,8 @@ from support.importable_documents import (
     leave_half_deleted,
     leave_half_imported,
 )
-from support.observed_store import Watched, state
-from support.sample_documents import document_with_events
+from support.observed_store import ObservedStore, make_state
+from support.sample_documents import make_document_with_events
 
 # --------------------------------------------------------------------------------------- dry run
 
@@ -40,7 +40,7 @@ from support.sample_documents import document_with_events
 )
 @async_test
 async def test_a_dry_run_writes_nothing_and_reports_what_the_import_does(document, before):
-    store = Watched()
+    store = ObservedStore()
     await before(store)
     content = store.content
     store.forget()
@@ -87,7 +87,7 @@ LATER = link_events([draft_event("later")], 0, "ab" * 32)
         (forged(PRUNED), "are not a hash chain"),
         (replace(WHOLE, events=WHOLE.events[1:]), "start at 2, but it has no base"),
         (replace(PRUNED, base=None), "start at 7, but it has no base"),
-        (replace(WHOLE, base=state(1)), "start at 1, but it has a state before"),
+        (replace(WHOLE, base=make_state(1)), "start at 1, but it has a state before"),
         (replace(WHOLE, events=tuple(LATER)), "start at 1, but it has a state before"),
         (replace(PRUNED, events=tuple(FAR)), "are numbered from 999999999999 to 999999999999"),
         (
@@ -99,7 +99,7 @@ LATER = link_events([draft_event("later")], 0, "ab" * 32)
 @pytest.mark.parametrize("before", [leave_empty, create_session])
 @async_test
 async def test_an_invalid_document_is_rejected_before_the_first_write(document, problem, before):
-    store = Watched()
+    store = ObservedStore()
     await before(store)
     store.forget()
     for dry_run in (True, False):
@@ -114,7 +114,7 @@ async def test_an_invalid_document_is_rejected_before_the_first_write(document, 
 )
 @async_test
 async def test_invalid_ids_are_rejected_before_the_first_write(options):
-    store = Watched()
+    store = ObservedStore()
     with pytest.raises((TypeError, ValueError), match="agent_id|session_id|scope_id"):
         await import_into(store, WHOLE, **options)
     assert store.written == []
@@ -123,7 +123,7 @@ async def test_invalid_ids_are_rejected_before_the_first_write(options):
 def test_an_empty_base_is_accepted():
     events = import_document.prepare_events(replace(WHOLE, base=Store().snapshot()))
     assert events[:-1] == list(WHOLE.events)
-    later = document_with_events(
+    later = make_document_with_events(
         draft_event("one", set_=[("state", "k", 1)]), after=3, prev="ab" * 32
     )
     assert import_document.prepare_events(later)[:-1] == list(later.events)

@@ -23,10 +23,10 @@ from holdfast.documents import export
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.transfer import manager as manager_module
 from support.async_tests import async_test, run_async
-from support.conversations import opened, said
+from support.conversations import add_messages, open_session
 from support.faults import Crash
-from support.observed_store import Interrupted, state
-from support.sample_documents import make_document, with_digest
+from support.observed_store import InterruptedStore, make_state
+from support.sample_documents import make_document, update_digest
 
 pytestmark = pytest.mark.usefixtures("one_incarnation")
 
@@ -37,7 +37,7 @@ async def managed(*sessions, store=None):
     """Return a manager with sessions, each given as agent id, session id and messages."""
     store = store or MemoryStateStore()
     for agent_id, session_id, *texts in sessions:
-        await said(await opened(store, session_id, agent_id=agent_id), *texts)
+        await add_messages(await open_session(store, session_id, agent_id=agent_id), *texts)
     return SnapshotManager(store)
 
 
@@ -91,10 +91,10 @@ async def test_without_a_session_id_the_latest_session_is_exported():
 @async_test
 async def test_a_saved_snapshot_is_exported_with_added_tags():
     store = MemoryStateStore()
-    session = await opened(store)
+    session = await open_session(store)
     session.add_message("user", "a")
     saved = await session.save(tags={"env": "dev", "turn": "1"})
-    await said(session, "b")
+    await add_messages(session, "b")
     document = await SnapshotManager(store).export_session(
         "bot", "ses", snapshot_id=saved.snapshot_id, tags={"env": "production"}
     )
@@ -121,10 +121,10 @@ async def test_the_environment_is_in_the_document(monkeypatch):
 async def test_the_scope_selects_one_of_two_sessions_with_one_name(monkeypatch):
     monkeypatch.setattr(manager_module, "MAX_SUGGESTIONS_READ", 1)
     manager = await managed(("crew", "ses", "one agent's"))
-    crew = await opened(manager.state_store, scope="multi_agent", agent_id="crew")
+    crew = await open_session(manager.state_store, scope="multi_agent", agent_id="crew")
     crew.agent("writer").add_message("assistant", "draft")
     await crew.commit()
-    await said(await opened(manager.state_store, "later", agent_id="crew"), "x")
+    await add_messages(await open_session(manager.state_store, "later", agent_id="crew"), "x")
     for session_id in ("ses", None):
         document = await manager.export_session("crew", session_id, scope="multi_agent")
         assert (document.scope, document.session_id) == ("multi_agent", "ses")
@@ -173,21 +173,21 @@ async def test_a_session_without_commits_is_not_found():
     store = MemoryStateStore()
     archive = SnapshotArchive(store)
     with pytest.raises(NotFoundError, match="agent bot has no session ses in this store"):
-        await export.export_document(archive, (await opened(store)).location)
+        await export.export_document(archive, (await open_session(store)).location)
 
 
 @async_test
 async def test_an_export_during_a_prune_has_the_remaining_events():
     async def world():
         disk = MemoryStateStore()
-        session = await opened(disk)
+        session = await open_session(disk)
         for text in "abcdef":
             session.add_message("user", text)
             await session.save()
         return disk, session
 
     disk, session = await world()
-    counting = Interrupted(disk, 0, None)
+    counting = InterruptedStore(disk, 0, None)
     digest = (await SnapshotManager(counting).export_session("bot")).digest
     lengths = set()
     for at in range(1, counting.calls + 1):
@@ -196,7 +196,7 @@ async def test_an_export_during_a_prune_has_the_remaining_events():
         async def prune(session=session):
             await session.archive.prune(location=session.location, policy=RetentionPolicy(last=2))
 
-        document = await SnapshotManager(Interrupted(disk, at, prune)).export_session("bot")
+        document = await SnapshotManager(InterruptedStore(disk, at, prune)).export_session("bot")
         assert len(document.state.messages) == 6
         again = Document.from_dict(document.to_dict())
         assert (await SnapshotManager(MemoryStateStore()).import_session(again)).created
@@ -210,7 +210,7 @@ async def test_exporting_a_damaged_log_is_an_error():
     for seq in (1, 3, 4):
         manager = await managed(("bot", "ses", "a", "b", "c"))
         location = await manager.locate("bot")
-        saved = await (await opened(manager.state_store)).save()
+        saved = await (await open_session(manager.state_store)).save()
         assert await manager.state_store.delete(f"{location.prefix}log/00000000/{seq:012}.json")
         with pytest.raises(holdfast.IntegrityError, match=f"{seq:012}.json is missing"):
             await export.read_events_up_to(manager.archive, location, saved.position)
@@ -224,7 +224,7 @@ def large():
     """Return the document of a session with 3,000 messages."""
 
     async def made():
-        session = await opened(MemoryStateStore())
+        session = await open_session(MemoryStateStore())
         for number in range(3000):
             session.add_message("user", f"message number {number}")
             if number % 500 == 0:
@@ -236,29 +236,27 @@ def large():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_three_thousand_messages_are_written_read_and_imported(tmp_path, name, large):
-    async def work():
-        store = MemoryStateStore()
-        manager = SnapshotManager(store)
-        manager.to_file(large, tmp_path / name)
-        assert [each.name for each in tmp_path.iterdir()] == [name]
-        document = manager.from_file(tmp_path / name)
-        assert document.digest == large.digest
-        assert document.events == large.events
-        result = await manager.import_session(document)
-        assert (result.messages_restored, result.events_restored) == (3000, 3001)
-        session = await opened(store, must_exist=True)
-        assert (await session.verify()).damage == []
-        assert session.snapshot().digest == large.digest
-
-    run_async(work())
+@async_test
+async def test_three_thousand_messages_are_written_read_and_imported(tmp_path, name, large):
+    store = MemoryStateStore()
+    manager = SnapshotManager(store)
+    manager.to_file(large, tmp_path / name)
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+    document = manager.from_file(tmp_path / name)
+    assert document.digest == large.digest
+    assert document.events == large.events
+    result = await manager.import_session(document)
+    assert (result.messages_restored, result.events_restored) == (3000, 3001)
+    session = await open_session(store, must_exist=True)
+    assert (await session.verify()).damage == []
+    assert session.snapshot().digest == large.digest
 
 
 @pytest.mark.parametrize("failure", [Crash, KeyboardInterrupt, OSError, RuntimeError])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_failed_write_keeps_the_old_file(tmp_path, name, failure, large, monkeypatch):
     manager = SnapshotManager(MemoryStateStore())
-    small = make_document(state(1))
+    small = make_document(make_state(1))
     manager.to_file(small, tmp_path / name)
     before = (tmp_path / name).read_bytes()
 
@@ -276,7 +274,7 @@ def test_a_failed_write_keeps_the_old_file(tmp_path, name, failure, large, monke
 def test_an_edited_file_is_read_with_allow_modified(tmp_path):
     manager = SnapshotManager(MemoryStateStore())
     path = tmp_path / "a.json"
-    manager.to_file(make_document(state(1, plan="old")), path)
+    manager.to_file(make_document(make_state(1, plan="old")), path)
     path.write_text(path.read_text().replace('"old"', '"new"'))
     with pytest.raises(InvalidDocumentError, match="does not match its digest"):
         manager.from_file(path)
@@ -288,7 +286,7 @@ def test_an_edited_file_is_read_with_allow_modified(tmp_path):
 @async_test
 async def test_only_a_document_is_imported():
     manager = await managed()
-    for wrong in ({}, "snapshot.json", None, state(1)):
+    for wrong in ({}, "snapshot.json", None, make_state(1)):
         with pytest.raises(TypeError, match="import_session takes a Document, got"):
             await manager.import_session(wrong)
 
@@ -303,7 +301,7 @@ def renamed(values):
 @async_test
 async def test_values_of_an_older_version_are_migrated_on_reading():
     store = MemoryStateStore()
-    session = await said(await opened(store), "a")
+    session = await add_messages(await open_session(store), "a")
     session.set("goal", 1)
     session.set("kept", (1, 2))
     await session.commit()
@@ -317,7 +315,7 @@ async def test_values_of_an_older_version_are_migrated_on_reading():
     assert manager.to_dict(document)["values_version"] == 2
     assert manager.from_dict(document.to_dict()).digest == document.digest
     await manager.import_session(document)
-    there = await opened(manager.state_store, must_exist=True)
+    there = await open_session(manager.state_store, must_exist=True)
     assert (await there.verify()).ok
     assert there.state == {"plan": 1, "kept": (1, 2)}
     assert [event.type for event in there.events][-1] == "session.imported"
@@ -329,6 +327,6 @@ async def test_values_of_an_older_version_are_migrated_on_reading():
 @pytest.mark.parametrize("version", ["2", None, 1.0, True, [], 3])
 def test_an_invalid_values_version_is_rejected(version):
     manager = SnapshotManager(MemoryStateStore(), migrations=ValueMigrations(2, {1: renamed}))
-    tree = {**make_document(state(1)).to_dict(), "values_version": version}
+    tree = {**make_document(make_state(1)).to_dict(), "values_version": version}
     with pytest.raises(InvalidDocumentError, match="values_version.*must be an int|have version 3"):
-        manager.from_dict(with_digest(tree))
+        manager.from_dict(update_digest(tree))

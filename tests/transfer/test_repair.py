@@ -14,7 +14,7 @@ from holdfast.stores.wrappers.encryption import EncryptedStateStore, EncryptionK
 from holdfast.transfer.compare import compare_stores
 from holdfast.transfer.copy import copy_sessions
 from support.async_tests import async_test
-from support.conversations import opened, said
+from support.conversations import add_messages, open_session
 from support.copied_sessions import (
     HERE,
     WORLDS,
@@ -25,7 +25,7 @@ from support.copied_sessions import (
     save_messages,
 )
 from support.faults import RAISED, WAYS, Fault, FaultyStateStore
-from support.observed_store import Watched
+from support.observed_store import ObservedStore
 
 pytestmark = pytest.mark.usefixtures("one_incarnation")
 
@@ -65,7 +65,7 @@ DAMAGES += [flipped(number / 20) for number in range(21)]
 
 async def copied(world):
     """Return a store with a session, and a copy of it."""
-    source, target = Watched(), Watched()
+    source, target = ObservedStore(), ObservedStore()
     await world(source)
     await copy_sessions(source, target)
     assert target.content == source.content
@@ -249,7 +249,7 @@ async def test_a_damaged_latest_snapshot_of_the_source_is_named(often):
 @async_test
 async def test_a_diverged_copy_is_not_changed(texts, is_source_longer, often):
     source, target = await copied(create_plain)
-    await said(await opened(target), *texts)
+    await add_messages(await open_session(target), *texts)
     if is_source_longer:
         await save_messages(source, "of the source")
     content = target.content

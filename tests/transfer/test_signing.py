@@ -10,7 +10,7 @@ from holdfast import Redactor, Session, SnapshotManager, ValueMigrations
 from holdfast.documents.signing import SignatureError, sign_document, verify_signature
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
-from support.observed_store import Watched
+from support.observed_store import ObservedStore
 from support.signing_keys import KEY, OTHER, TRUSTED, check_rejected
 
 
@@ -47,7 +47,7 @@ async def test_the_signers_of_an_export_are_in_the_import_result(tmp_path):
 
 @async_test
 async def test_a_document_without_a_required_signature_is_not_imported():
-    store = Watched()
+    store = ObservedStore()
     here = manager(store)
     document = await exported(MemoryStateStore(), sign=KEY)
     read = here.from_dict(document.to_dict(), trusted=TRUSTED)

@@ -32,8 +32,17 @@ from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.urls import StoreURL
 from holdfast.transfer.copy import copy_sessions
 from support.async_tests import async_test
-from support.observed_store import HERE, damage_of, frame, log, record, saved, tried, world
-from support.sample_documents import full_document, with_digest
+from support.observed_store import (
+    HERE,
+    keyframe_key,
+    list_damage,
+    make_session_store,
+    record_key,
+    save_many,
+    segment_key,
+    try_call,
+)
+from support.sample_documents import make_full_document, update_digest
 
 pytestmark = pytest.mark.usefixtures("one_incarnation")
 
@@ -131,10 +140,10 @@ async def test_a_bomb_in_a_backup_is_not_restored_and_does_not_stop_other_sessio
 ):
     monkeypatch.setattr(keyframe, "ALWAYS_ALLOWED_SIZE", 1 << 20)
     async with open_state_store(f"file://{tmp_path}/backup") as backup:
-        await saved(backup, 6)
+        await save_many(backup, 6)
         async with Session.open(backup, agent_id="other", session_id="ses_2") as other:
             other.set("a", 1)
-        await backup.put(frame(5), make_gzip_bomb(b'{"format": 1, "seq": 5, "hash": "', 20))
+        await backup.put(keyframe_key(5), make_gzip_bomb(b'{"format": 1, "seq": 5, "hash": "', 20))
         target = MemoryStateStore()
         copied = await copy_sessions(backup, target)
         verification = await SnapshotArchive(target).verify(location=HERE)
@@ -150,16 +159,16 @@ async def test_deeply_nested_stored_entries_are_damage(frequent_keyframes):
     segment = b'{"format":1,"first":3,"last":3,"prev":"","hash":"","digest":"%b","events":%b}'
     sealed = b'{"format":1,"digest":"%b","content":%b}'
     changes = b'{"format":1,"seq":5,"hash":"","chain":[],"digest":"%b","changes":%b}'
-    store, snapshots = await world()
+    store, snapshots = await make_session_store()
     forged = {
-        log(3): segment % (digest, deep),
-        frame(5): gzip.compress(changes % (digest, deep)),
-        record(snapshots, 2): sealed % (digest, deep),
+        segment_key(3): segment % (digest, deep),
+        keyframe_key(5): gzip.compress(changes % (digest, deep)),
+        record_key(snapshots, 2): sealed % (digest, deep),
         HERE.manifest_key: sealed % (digest, deep),
     }
     for key, data in forged.items():
         await store.put(key, data)
-    assert set(forged) <= await damage_of(store)
+    assert set(forged) <= await list_damage(store)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +177,7 @@ async def test_deeply_nested_stored_entries_are_damage(frequent_keyframes):
 @pytest.mark.parametrize("where", ['"plan": 1', '"schema_version": 1'])
 def test_an_extreme_number_is_refused_or_survives_a_round_trip(tmp_path, number, where):
     text = make_document().replace(where, where[:-1] + number)
-    first, refusal = tried(read, tmp_path, text)
+    first, refusal = try_call(read, tmp_path, text)
     if refusal is not None:
         assert len(refusal) < 1000
     else:
@@ -205,7 +214,7 @@ def test_a_long_name_is_shortened_in_errors(tmp_path):
 
 
 def test_the_digest_covers_the_value_that_a_duplicate_name_decodes_to(tmp_path):
-    whole = json.dumps(full_document().to_dict())
+    whole = json.dumps(make_full_document().to_dict())
     first = whole.index('"values": ')
     twice = whole[:first] + '"values": {"plan": "evil"}, ' + whole[first:]
     assert read(tmp_path, twice).digest == full_snapshot_digest(whole)
@@ -290,9 +299,9 @@ def test_a_dict_that_looks_like_a_tag_is_refused_or_stays_a_dict(tmp_path):
 
 def forged_document():
     """Return a document with a changed state and a matching digest."""
-    tree = full_document().to_dict()
+    tree = make_full_document().to_dict()
     tree["state"]["values"]["plan"] = "wire the money"
-    return with_digest(tree)
+    return update_digest(tree)
 
 
 @async_test
@@ -310,7 +319,7 @@ async def test_a_forged_document_is_refused_and_its_dry_run_shows_the_change():
 
 
 def test_a_forged_event_is_detected_unless_all_later_hashes_are_forged():
-    tree = full_document().to_dict()
+    tree = make_full_document().to_dict()
     tree["events"][1]["data"] = {"said": "something else"}
     with pytest.raises(InvalidDocumentError, match="breaks the hash chain"):
         Document.from_dict(tree)
@@ -321,7 +330,7 @@ def test_a_forged_event_is_detected_unless_all_later_hashes_are_forged():
     again = Document.from_dict(forged.to_dict())
     assert again.events[1].data == {"said": "something else"}
     # Knowing the hash of the last real event reveals it.
-    assert again.events[-1].hash != full_document().events[-1].hash
+    assert again.events[-1].hash != make_full_document().events[-1].hash
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from holdfast.stores.files.store import FileStateStore
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.transfer.copy import copy_sessions
 from support.async_tests import async_test
-from support.observed_store import HERE, damage_of, saved, world
-from support.sample_documents import full_document
+from support.observed_store import HERE, list_damage, make_session_store, save_many
+from support.sample_documents import make_full_document
 
 pytestmark = pytest.mark.usefixtures("one_incarnation")
 
@@ -92,19 +92,19 @@ def test_a_snapshot_id_that_is_a_path_is_refused():
         if trick in ("CON", "nul", "-rf"):
             continue  # plain letters, and part of a longer file name
         with pytest.raises(InvalidDocumentError, match="snapshot_id"):
-            Document.from_dict({**full_document().to_dict(), "snapshot_id": trick})
+            Document.from_dict({**make_full_document().to_dict(), "snapshot_id": trick})
 
 
 @async_test
 async def test_unknown_keys_do_not_prevent_a_session_from_loading(frequent_keyframes):
-    store, snapshots = await world()
+    store, snapshots = await make_session_store()
     for stray in ("notes.txt", "..json.gz", "000000000'; DROP TABLE--", "9" * 40 + ".json.gz"):
         await store.put(f"{HERE.prefix}keyframes/00000000/{stray}", b"x")
     found = await SnapshotArchive(store).load_snapshot(
         location=HERE, snapshot_id=list(snapshots)[-1]
     )
     assert found.digest == snapshots[list(snapshots)[-1]].digest
-    assert await damage_of(store) == set()
+    assert await list_damage(store) == set()
 
 
 def test_writing_a_document_replaces_a_symlink_and_not_its_target(tmp_path):
@@ -112,7 +112,7 @@ def test_writing_a_document_replaces_a_symlink_and_not_its_target(tmp_path):
     precious.write_text("precious")
     link = tmp_path / "out.json"
     link.symlink_to(precious)
-    MANAGER.to_file(full_document(), link)
+    MANAGER.to_file(make_full_document(), link)
     assert precious.read_text() == "precious"
     assert not link.is_symlink()
     assert MANAGER.from_file(link).agent_id == HERE.scope_id
@@ -122,7 +122,7 @@ def test_writing_a_document_replaces_a_symlink_and_not_its_target(tmp_path):
 async def test_a_symlink_out_of_a_backup_is_not_followed(tmp_path):
     outside = tmp_path / "outside"
     async with FileStateStore(outside) as store:
-        await saved(store, 2)
+        await save_many(store, 2)
     backup = tmp_path / "backup"
     async with FileStateStore(backup) as store:
         async with Session.open(store, agent_id="mine", session_id="mine") as session:

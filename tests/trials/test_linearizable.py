@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.stores.memory import MemoryStateStore
-from support.backends import SharedMemory, place
+from support.backends import SharedMemory, make_url
 from trials.linearizable import Link, Operation, problems_in
 from trials.linearizable.history import START, pool, read_log, record_history, run_clients
 
@@ -252,7 +252,7 @@ def processes():
 def test_processes_are_linearizable(backend, request, processes):
     calls, log = record_history(
         processes,
-        place(backend, request),
+        make_url(backend, request),
         f"ses_{uuid.uuid4()}",
         processes=2,
         clients=2,

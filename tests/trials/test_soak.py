@@ -21,8 +21,9 @@ from holdfast.log.timeline import Timeline
 from holdfast.snapshots.prune import record_cutoff
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.base import WrappedStateStore
+from support.async_tests import async_test
 from support.backends import SharedMemory
-from support.observed_store import Interrupted
+from support.observed_store import InterruptedStore
 from trials.soak.__main__ import soak_store
 from trials.soak.check import check_store
 from trials.soak.memory import ALLOWED, Memory
@@ -132,33 +133,31 @@ class SlowStore(WrappedStateStore):
         return await super().put(key, value, **condition)
 
 
-def test_concurrent_prunes_with_different_policies_lose_nothing():
-    async def run():
-        store = MemoryStateStore()
-        session = await Session.open(store, agent_id="bot", session_id="ses")
-        for number in range(4):
-            session.add_message("user", f"message {number}")
-            await session.save()
+@async_test
+async def test_concurrent_prunes_with_different_policies_lose_nothing():
+    store = MemoryStateStore()
+    session = await Session.open(store, agent_id="bot", session_id="ses")
+    for number in range(4):
+        session.add_message("user", f"message {number}")
+        await session.save()
 
-        async def prune(where, last):
-            policy = RetentionPolicy(last=last)
-            await SnapshotArchive(where).prune(location=session.location, policy=policy)
+    async def prune(where, last):
+        policy = RetentionPolicy(last=last)
+        await SnapshotArchive(where).prune(location=session.location, policy=policy)
 
-        slow, slower = SlowStore(store), SlowStore(store)
-        two = asyncio.create_task(prune(slow, 2))
-        await slow.reached.wait()
-        await prune(store, 3)
-        one = asyncio.create_task(prune(slower, 1))
-        await slower.reached.wait()
-        slow.go.set()
-        await two
-        slower.go.set()
-        await one
-        again = await Session.open(store, agent_id="bot", session_id="ses")
-        assert again.message_count == 4
-        assert (await again.verify()).ok
-
-    asyncio.run(run())
+    slow, slower = SlowStore(store), SlowStore(store)
+    two = asyncio.create_task(prune(slow, 2))
+    await slow.reached.wait()
+    await prune(store, 3)
+    one = asyncio.create_task(prune(slower, 1))
+    await slower.reached.wait()
+    slow.go.set()
+    await two
+    slower.go.set()
+    await one
+    again = await Session.open(store, agent_id="bot", session_id="ses")
+    assert again.message_count == 4
+    assert (await again.verify()).ok
 
 
 class InterruptedRead(WrappedStateStore):
@@ -176,52 +175,48 @@ class InterruptedRead(WrappedStateStore):
         return await super().get_many(wanted)
 
 
-def test_events_can_be_read_during_a_prune():
-    async def run():
-        store = MemoryStateStore()
-        session = await Session.open(store, agent_id="bot", session_id="ses")
-        for number in range(5):
-            session.add_message("user", f"message {number}")
-            await session.save()
-        session.add_message("user", "the last")
-        await session.commit()
+@async_test
+async def test_events_can_be_read_during_a_prune():
+    store = MemoryStateStore()
+    session = await Session.open(store, agent_id="bot", session_id="ses")
+    for number in range(5):
+        session.add_message("user", f"message {number}")
+        await session.save()
+    session.add_message("user", "the last")
+    await session.commit()
 
-        async def prune(*lasts):
-            for last in lasts:
-                policy = RetentionPolicy(last=last)
-                await SnapshotArchive(store).prune(location=session.location, policy=policy)
+    async def prune(*lasts):
+        for last in lasts:
+            policy = RetentionPolicy(last=last)
+            await SnapshotArchive(store).prune(location=session.location, policy=policy)
 
-        await prune(3)
-        seq = session.log.head.seq
-        busy = InterruptedRead(store, lambda: prune(2, 1))
-        timeline = Timeline(busy, session.location.prefix, session._committer.incarnation.id)
-        assert [event.seq async for event in timeline.events(seq)] == [seq]
-        assert busy.happens is None
-
-    asyncio.run(run())
+    await prune(3)
+    seq = session.log.head.seq
+    busy = InterruptedRead(store, lambda: prune(2, 1))
+    timeline = Timeline(busy, session.location.prefix, session._committer.incarnation.id)
+    assert [event.seq async for event in timeline.events(seq)] == [seq]
+    assert busy.happens is None
 
 
-def test_a_rebase_succeeds_among_busy_writers():
-    async def run():
-        content = MemoryStateStore()
-        theirs = await Session.open(SharedMemory(content), agent_id="bot", session_id="ses")
-        ours = await Session.open(SharedMemory(content), agent_id="bot", session_id="ses")
+@async_test
+async def test_a_rebase_succeeds_among_busy_writers():
+    content = MemoryStateStore()
+    theirs = await Session.open(SharedMemory(content), agent_id="bot", session_id="ses")
+    ours = await Session.open(SharedMemory(content), agent_id="bot", session_id="ses")
 
-        async def be_busy():
-            while True:
-                theirs.record("tick")
-                await theirs.commit(on_conflict="rebase")
-                await asyncio.sleep(0.001)
+    async def be_busy():
+        while True:
+            theirs.record("tick")
+            await theirs.commit(on_conflict="rebase")
+            await asyncio.sleep(0.001)
 
-        busy = asyncio.create_task(be_busy())
-        for _ in range(5):
-            await asyncio.sleep(0.01)
-            ours.record("tock")
-            await ours.commit(on_conflict="rebase")
-        busy.cancel()
-        await asyncio.gather(busy, return_exceptions=True)
-
-    asyncio.run(run())
+    busy = asyncio.create_task(be_busy())
+    for _ in range(5):
+        await asyncio.sleep(0.01)
+        ours.record("tock")
+        await ours.commit(on_conflict="rebase")
+    busy.cancel()
+    await asyncio.gather(busy, return_exceptions=True)
 
 
 @pytest.mark.parametrize("way", ["a session", "an archive", "the latest"])
@@ -251,7 +246,7 @@ def test_a_snapshot_of_an_old_state_saved_during_a_prune_loads_or_conflicts(way)
         return None if is_latest else id_
 
     async def run():
-        counting = Interrupted((await prepare())[0], 0, None)
+        counting = InterruptedStore((await prepare())[0], 0, None)
         await prune(counting)
         for at in range(1, counting.calls + 1):
             store, idle, first = await prepare()
@@ -261,7 +256,7 @@ def test_a_snapshot_of_an_old_state_saved_during_a_prune_loads_or_conflicts(way)
                 with contextlib.suppress(ConflictError):
                     found.append(await save_again(store, idle, first))
 
-            await prune(Interrupted(store, at, save))
+            await prune(InterruptedStore(store, at, save))
             archive = SnapshotArchive(store)
             assert (await archive.verify(location=LOCATION)).damage == [], at
             listed = await archive.list_snapshot_ids(location=LOCATION)
@@ -273,26 +268,24 @@ def test_a_snapshot_of_an_old_state_saved_during_a_prune_loads_or_conflicts(way)
     asyncio.run(run())
 
 
-def test_the_furthest_pending_log_start_stays_until_it_is_reached():
-    async def run():
-        store = MemoryStateStore()
-        session = await Session.open(store, agent_id="bot", session_id="ses")
-        positions = []
-        for number in range(3):
-            session.add_message("user", f"message {number}")
-            positions.append((await session.save()).position)
-        low, _, high = positions
+@async_test
+async def test_the_furthest_pending_log_start_stays_until_it_is_reached():
+    store = MemoryStateStore()
+    session = await Session.open(store, agent_id="bot", session_id="ses")
+    positions = []
+    for number in range(3):
+        session.add_message("user", f"message {number}")
+        positions.append((await session.save()).position)
+    low, _, high = positions
 
-        async def record(log_start, *, is_reached):
-            moment = dt.datetime.now(dt.UTC)
-            before = await SnapshotArchive(store).load_manifest(location=LOCATION)
-            await record_cutoff(store, LOCATION, before, log_start, moment, is_reached=is_reached)
-            known = await SnapshotArchive(store).load_manifest(location=LOCATION)
-            return known.log_start.seq, known.pending_log_start and known.pending_log_start.seq
+    async def record(log_start, *, is_reached):
+        moment = dt.datetime.now(dt.UTC)
+        before = await SnapshotArchive(store).load_manifest(location=LOCATION)
+        await record_cutoff(store, LOCATION, before, log_start, moment, is_reached=is_reached)
+        known = await SnapshotArchive(store).load_manifest(location=LOCATION)
+        return known.log_start.seq, known.pending_log_start and known.pending_log_start.seq
 
-        assert await record(high, is_reached=False) == (0, high.seq)
-        assert await record(low, is_reached=False) == (0, high.seq)
-        assert await record(low, is_reached=True) == (low.seq, high.seq)
-        assert await record(high, is_reached=True) == (high.seq, None)
-
-    asyncio.run(run())
+    assert await record(high, is_reached=False) == (0, high.seq)
+    assert await record(low, is_reached=False) == (0, high.seq)
+    assert await record(low, is_reached=True) == (low.seq, high.seq)
+    assert await record(high, is_reached=True) == (high.seq, None)

@@ -19,7 +19,7 @@ from holdfast.log.event import (
 )
 from holdfast.values.binary_encoding import canonicalize, encode
 from holdfast.values.json_encoding import encode_canonical
-from support.sample_values import deep, text, values
+from support.sample_values import nest_lists, text, values
 
 
 @given(values)
@@ -38,7 +38,7 @@ def test_a_value_without_canonical_bytes_is_an_error_that_names_its_path():
         encode_canonical({"a": ["fine", "\ud800"]})
     assert refused.value.path == "$.a[1]"
     with pytest.raises(UnsupportedValueError, match="nested more than"):
-        encode_canonical(deep(100_000))
+        encode_canonical(nest_lists(100_000))
 
 
 @given(st.lists(st.tuples(text, text, values), max_size=3), st.lists(st.tuples(text, text)))

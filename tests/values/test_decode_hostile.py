@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast import InvalidDocumentError
 from holdfast.values import decode, encode, from_json, to_json
-from support.sample_values import deep, through_json
+from support.sample_values import nest_lists, round_trip_json
 
 Ext = msgspec.msgpack.Ext
 
@@ -83,8 +83,8 @@ def test_random_bytes_decode_or_are_rejected(data):
         {"$uuid": "x"},
         {"$type": ["only a name"]},
         {"$type": [1, 2]},
-        deep(10_000),
-        {"$$tuple": deep(300)},
+        nest_lists(10_000),
+        {"$$tuple": nest_lists(300)},
     ],
     ids=lambda tree: repr(tree)[:30] if str(type(tree)) and not isinstance(tree, list) else "deep",
 )
@@ -104,13 +104,13 @@ def test_colliding_hashes_are_rejected(tag):
 
 def test_large_sets_and_dicts_of_numbers_round_trip():
     for value in (set(range(5000)), {number: number for number in range(5000)}):
-        assert through_json(value) == value == decode(encode(value))
+        assert round_trip_json(value) == value == decode(encode(value))
 
 
 def test_a_dict_that_looks_like_a_tag_stays_a_dict():
     hostile = {"$type": ["os.system", "echo pwned"]}
     assert to_json(hostile) == {"$$type": ["os.system", "echo pwned"]}
-    assert through_json(hostile) == hostile
+    assert round_trip_json(hostile) == hostile
 
 
 def test_plain_values_are_unchanged_in_json():

@@ -13,7 +13,7 @@ import holdfast
 from holdfast import UnsupportedValueError
 from holdfast.values import MAX_DEPTH, decode, encode, from_json, register_type
 from holdfast.values.binary_encoding import canonicalize, is_same_value
-from support.sample_values import deep, through_json
+from support.sample_values import nest_lists, round_trip_json
 
 Ext = msgspec.msgpack.Ext
 
@@ -46,7 +46,7 @@ def test_a_registered_type_round_trips_through_both_encodings():
     register_money()
     value = {"price": Money(Decimal("9.90"), "EUR"), "all": [Money(Decimal(1), "USD")]}
     assert decode(encode(value)) == value
-    assert through_json(value) == value
+    assert round_trip_json(value) == value
     assert is_same_value(canonicalize(encode(value)), encode(value))
     store = holdfast.Store()
     store.set("shop", "price", value)
@@ -59,7 +59,7 @@ def test_an_encoder_that_returns_an_unsupported_value_is_rejected():
     with pytest.raises(UnsupportedValueError, match="object"):
         encode([Image(object())])
     with pytest.raises(UnsupportedValueError, match="nested more than"):
-        encode(deep(MAX_DEPTH, Image(b"x")))
+        encode(nest_lists(MAX_DEPTH, Image(b"x")))
 
 
 def test_reading_an_unregistered_name_is_rejected():

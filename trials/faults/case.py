@@ -17,7 +17,7 @@ from typing import Any
 from holdfast import ConflictError, HoldfastError, NotFoundError, StateStore, StateStoreError
 from holdfast.log import timeline
 from holdfast.testing import Crash, Fault, FaultyStateStore
-from trials.faults.operations import MAIN, PLACES, CopyFrom, Process, name_of
+from trials.faults.operations import LOCATIONS, MAIN, CopyFrom, Process, name_of
 from trials.faults.stored_state import SessionContent, World, open_session, read_world
 from trials.report import Report
 
@@ -115,13 +115,13 @@ class Case:
 
     async def read_world(self, disk: StateStore) -> World:
         """Return what the operation's target stores, checked for consistency."""
-        self.report.count("sessions verified", len(PLACES))
-        return await read_world(self.written_store(disk), PLACES)
+        self.report.count("sessions verified", len(LOCATIONS))
+        return await read_world(self.written_store(disk), LOCATIONS)
 
     async def read_after_reopen(self, disk: StateStore) -> World:
         """Return what is stored after another process has opened every session."""
         next_one = self.process(self.written_store(disk))
-        for place in PLACES:
+        for place in LOCATIONS:
             await next_one.open(place)
         return await self.read_world(disk)
 

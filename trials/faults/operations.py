@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from support import session_operations as operations  # type: ignore[import-not-found]
 
 MAIN: SnapshotLocation = operations.MAIN
-PLACES: tuple[SnapshotLocation, ...] = operations.PLACES
+LOCATIONS: tuple[SnapshotLocation, ...] = operations.LOCATIONS
 
 
 class Process:
@@ -134,7 +134,7 @@ class Import(Operation):
 
     def may_be_seen(self, before: World, after: World) -> Sequence[World]:
         """Return other worlds that may be found: the undo snapshot is written first."""
-        return [operations.with_snapshots(before, after[MAIN]["snapshots"])]
+        return [operations.replace_snapshots(before, after[MAIN]["snapshots"])]
 
 
 class Copy(Operation):
@@ -156,7 +156,7 @@ class Copy(Operation):
 
     def partly(self, found: World, after: World) -> bool:
         """Return whether a part of the copy is there."""
-        return all(is_prefix(found[place], after[place]) for place in PLACES)
+        return all(is_prefix(found[place], after[place]) for place in LOCATIONS)
 
 
 class CopyFrom(Operation):
@@ -193,7 +193,7 @@ async def copy_and_compare(source: StateStore, target: StateStore) -> None:
 async def prepare_operations(only: str = "") -> AsyncIterator[list[Any]]:
     """Yield every operation, with the stores and documents they need."""
     pruned, early = MemoryStateStore(), MemoryStateStore()
-    await operations.PruneWhereStubsAreOld().prepare(Process(FaultyStateStore(pruned)))
+    await operations.PruneOldTombstones().prepare(Process(FaultyStateStore(pruned)))
     process = Process(FaultyStateStore(early))
     await operations.Delete().prepare(process)
     whole = MemoryStateStore()

@@ -115,7 +115,7 @@ class Filling:
         self.size = 12_000.0
 
     async def run(
-        self, meanwhile: Callable[[], list[str]], relieve: Callable[[], object]
+        self, during: Callable[[], list[str]], relieve: Callable[[], object]
     ) -> list[str]:
         """Run everything; ``relieve`` makes space."""
         async with open_state_store(self.url) as store:
@@ -125,7 +125,7 @@ class Filling:
             if await self.try_commit(session) is None:
                 self.problems.append("there was space after all")
             self.problems += await find_problems(store, LOCATION, self.tokens)
-            self.problems += await asyncio.to_thread(meanwhile)
+            self.problems += await asyncio.to_thread(during)
             relieve()
             await session.commit()
             self.tokens.acknowledged.append(self.tokens.begun[-1])

@@ -143,7 +143,7 @@ def report_errors() -> Iterator[None]:
 
 
 def hint_for(error: BaseException) -> str:
-    """Return what to do about an error."""
+    """Return the remedy for an error."""
     if isinstance(error, ModifiedDocumentError):
         return "get another copy; state import --allow-modified accepts edited documents"
     if isinstance(error, MissingExtraError):

@@ -101,7 +101,7 @@ async def prune(
     rules = {"last": last, "hourly": hourly, "daily": daily, "weekly": weekly, "max_age": age}
     if all(rule is None for rule in rules.values()):
         raise typer.BadParameter(
-            "nothing says what to keep; pass --last, --hourly, --daily, --weekly or --max-age",
+            "no retention rule was given; pass --last, --hourly, --daily, --weekly or --max-age",
             param_hint="--last",
         )
     for tag in protect or []:

@@ -26,33 +26,20 @@ from holdfast.documents.json_file import parse_json
 from holdfast.documents.migrations import SCHEMA_VERSION
 from holdfast.documents.signatures import Signature, decode_signatures
 from holdfast.errors import short_repr
-from holdfast.ids import new_id
 from holdfast.log.event import Event
-from holdfast.log.event_log import Position
-from holdfast.snapshots.keys import AGENT, SnapshotLocation, validate_snapshot_id
-from holdfast.snapshots.records import validate_tags
-from holdfast.snapshots.session_snapshot import SessionSnapshot, utc_now
-from holdfast.snapshots.session_state import SessionState
+from holdfast.snapshots.session_snapshot import SessionSnapshot, SnapshotBase
 from holdfast.state.snapshot import Snapshot
-from holdfast.state.store import Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
-    """A session at one position as it is exported and imported: metadata, state and events."""
+class Document(SnapshotBase):
+    """A session at one position as it is exported and imported: metadata, state and events.
 
-    snapshot: Snapshot
-    """The frozen state; ``state`` is a view of it by messages, values and status."""
-    agent_id: str
-    session_id: str
-    scope: str = AGENT
-    snapshot_id: str = field(default_factory=new_id)
-    parent_id: str | None = None
-    created_at: dt.datetime = field(default_factory=utc_now)
+    ``digest`` is that of the state. The field ``digest`` of the JSON form covers the whole
+    document: `document_digest`. The JSON form has no ``position``.
+    """
+
     exported_at: dt.datetime | None = None
-    source_environment: str | None = None
-    tags: dict[str, str] = field(default_factory=dict)
-    event_log_count: int = 0
     events: tuple[Event, ...] = ()
     base: Snapshot | None = None
     """The state before the first of ``events``, unless that is the first event of the log."""
@@ -61,18 +48,11 @@ class Document:
     """Top-level fields unknown to this version, and the signatures, as JSON data."""
     state_extra: dict[str, Any] = field(default_factory=dict)
     """Unknown fields of ``state``, as JSON data."""
-    position: Position | None = None
-    """The position in the log that it was exported from. It is not part of the JSON form."""
     signed_by: tuple[str, ...] = field(default=(), init=False, compare=False)
     """The ids of the trusted keys whose signatures were verified when it was read.
 
     A modified copy has none.
     """
-
-    def __post_init__(self) -> None:
-        SnapshotLocation(self.session_id, self.scope, self.agent_id)
-        validate_snapshot_id(self.snapshot_id)
-        object.__setattr__(self, "tags", validate_tags(self.tags))
 
     @classmethod
     def from_snapshot(
@@ -85,50 +65,13 @@ class Document:
         """Make a document of a loaded snapshot, without events unless they are given."""
         if not isinstance(snapshot, SessionSnapshot):
             raise TypeError(f"expected a SessionSnapshot, got {short_repr(snapshot)}")
-        return cls(
-            snapshot=snapshot.snapshot,
-            agent_id=snapshot.agent_id,
-            session_id=snapshot.session_id,
-            scope=snapshot.scope,
-            snapshot_id=snapshot.snapshot_id,
-            parent_id=snapshot.parent_id,
-            created_at=snapshot.created_at,
-            source_environment=snapshot.source_environment,
-            tags=snapshot.tags,
-            event_log_count=len(events) or snapshot.event_log_count,
-            events=tuple(events),
-            base=base,
-            position=snapshot.position,
-        )
+        common = snapshot.common_fields()
+        common["event_log_count"] = len(events) or snapshot.event_log_count
+        return cls(**common, events=tuple(events), base=base)
 
     def to_snapshot(self) -> SessionSnapshot:
         """Return the snapshot in this document, as `SnapshotStorage.save_snapshot` takes it."""
-        return SessionSnapshot(
-            snapshot=self.snapshot,
-            agent_id=self.agent_id,
-            session_id=self.session_id,
-            scope=self.scope,
-            snapshot_id=self.snapshot_id,
-            parent_id=self.parent_id,
-            created_at=self.created_at,
-            source_environment=self.source_environment,
-            tags=self.tags,
-            event_log_count=self.event_log_count,
-            position=self.position,
-        )
-
-    @property
-    def state(self) -> SessionState:
-        """The state by messages, values, status and namespaces."""
-        return SessionState(self.snapshot)
-
-    @property
-    def digest(self) -> str:
-        """The digest of the state, computed on each access: equal exactly if the state is equal.
-
-        The ``digest`` field of the JSON form covers the whole document: `document_digest`.
-        """
-        return self.snapshot.digest
+        return SessionSnapshot(**self.common_fields())
 
     @property
     def signatures(self) -> list[Signature]:
@@ -139,17 +82,6 @@ class Document:
 
         """
         return decode_signatures(self.extra)
-
-    @property
-    def location(self) -> SnapshotLocation:
-        """The session that the document belongs to."""
-        return SnapshotLocation(self.session_id, self.scope, self.agent_id)
-
-    def to_store(self) -> Store:
-        """Return a live store with a copy of the state."""
-        store = Store()
-        store.restore(self.snapshot)
-        return store
 
     def without_signatures(self) -> Self:
         """Return the document without its signatures, for a copy that they do not cover."""

@@ -8,7 +8,7 @@ them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.documents.document import Document
 from holdfast.ids import new_id
@@ -18,11 +18,10 @@ from holdfast.log.event_log import Position
 from holdfast.sessions.replay import replay
 from holdfast.snapshots.incarnation import Incarnation
 from holdfast.snapshots.keys import SnapshotLocation
-from holdfast.snapshots.records import SnapshotInfo
-from holdfast.snapshots.session_snapshot import utc_now
-from holdfast.snapshots.session_state import MESSAGES, PENDING, SESSION, STATUS
+from holdfast.snapshots.session_snapshot import SessionSnapshot, utc_now
 from holdfast.snapshots.tool_calls import ToolCallIndex
 from holdfast.state.snapshot import Snapshot
+from holdfast.stores.batch_read import split_batches
 from holdfast.stores.entries import Put
 from holdfast.transfer.import_document import ImportResult
 from holdfast.transfer.manager import SnapshotManager
@@ -63,26 +62,22 @@ async def save_snapshots(manager: SnapshotManager, document: Document, result: I
         if names is None:
             continue
         parent = names.id
-        info = SnapshotInfo(
-            snapshot_id=names.id,
-            parent_id=names.parent,
+        snapshot = SessionSnapshot(
+            snapshot=step.after,
             agent_id=location.scope_id,
             session_id=location.session_id,
             scope=location.scope,
+            snapshot_id=names.id,
+            parent_id=names.parent,
             created_at=step.event.at,
             tags=names.tags,
-            status=str(step.after.get(SESSION, STATUS, PENDING)),
-            message_count=step.after.count(MESSAGES),
-            size_bytes=step.after.size_bytes,
+            position=end,
             unfinished=bool(tool_calls.unfinished(step.after)),
-            saved_at=utc_now(),
-            seq=step.event.seq,
-            hash=step.event.hash,
-            incarnation=incarnation.id,
         )
+        info = replace(snapshot.info(), saved_at=utc_now(), incarnation=incarnation.id)
         puts.append(Put(location.snapshot_key(names.id), info.encode(location), if_absent=True))
-    for first in range(0, len(puts), BATCH_SIZE):
-        await incarnation.write([], puts[first : first + BATCH_SIZE], end=end, seen=())
+    for batch in split_batches(puts, BATCH_SIZE):
+        await incarnation.write([], batch, end=end, seen=())
     return len(puts)
 
 

@@ -330,7 +330,7 @@ def is_placeholder(value: str) -> bool:
 
 
 def is_strong(value: str) -> bool:
-    """Whether a word is none of a language: letters with digits or signs among them."""
+    """Return whether a value has digits or signs among its letters, unlike a word of a language."""
     if len(value) < 6 or not LETTER.search(value):
         return False
     return bool(SIGN.search(value, 0, len(value) - 1)) or value[-1].isdigit()

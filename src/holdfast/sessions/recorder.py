@@ -37,7 +37,7 @@ class Recorder(ABC):
         """The state that events are recorded in."""
 
     def _join(self) -> None:
-        """Called before anything is recorded, with the guard held."""
+        """Record that the agent joined, if it has not. Called with the guard held."""
         return
 
     def _sign(self, fields: dict[str, Any]) -> dict[str, Any]:

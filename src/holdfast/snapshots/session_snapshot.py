@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Self
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
 
 from holdfast.errors import short_repr
 from holdfast.ids import new_id
@@ -26,8 +26,8 @@ def utc_now() -> dt.datetime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionSnapshot:
-    """The metadata, state and position of a session at one commit."""
+class SnapshotBase:
+    """The state of a session at one position and its metadata, as a snapshot or a document."""
 
     snapshot: Snapshot
     """The frozen state; ``state`` is a view of it by messages, values and status."""
@@ -37,21 +37,52 @@ class SessionSnapshot:
     snapshot_id: str = field(default_factory=new_id)
     parent_id: str | None = None
     created_at: dt.datetime = field(default_factory=utc_now)
+    source_environment: str | None = None
     tags: dict[str, str] = field(default_factory=dict)
     event_log_count: int = 0
     """The number of events that led to it."""
     position: Position | None = None
     """Its position in the log of its session; None if it was not loaded from a store."""
-    keyframe: int = 0
-    """The sequence number of the last keyframe before it, or 0."""
-    unfinished: bool = False
-    """Whether a tool call had no result yet."""
-    source_environment: str | None = None
 
     def __post_init__(self) -> None:
         SnapshotLocation(self.session_id, self.scope, self.agent_id)
         validate_snapshot_id(self.snapshot_id)
         object.__setattr__(self, "tags", validate_tags(self.tags))
+
+    def common_fields(self) -> dict[str, Any]:
+        """Return the fields that snapshots and documents have in common."""
+        return {each.name: getattr(self, each.name) for each in fields(SnapshotBase)}
+
+    @property
+    def state(self) -> SessionState:
+        """The state by messages, values, status and namespaces."""
+        return SessionState(self.snapshot)
+
+    @property
+    def digest(self) -> str:
+        """The digest of the state, computed on each access: equal exactly if the state is equal."""
+        return self.snapshot.digest
+
+    @property
+    def location(self) -> SnapshotLocation:
+        """The session that it belongs to."""
+        return SnapshotLocation(self.session_id, self.scope, self.agent_id)
+
+    def to_store(self) -> Store:
+        """Return a live store with a copy of the state."""
+        store = Store()
+        store.restore(self.snapshot)
+        return store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSnapshot(SnapshotBase):
+    """The metadata, state and position of a session at one commit."""
+
+    keyframe: int = 0
+    """The sequence number of the last keyframe before it, or 0."""
+    unfinished: bool = False
+    """Whether a tool call had no result yet."""
 
     @classmethod
     def from_snapshot(
@@ -79,27 +110,6 @@ class SessionSnapshot:
             tags=validate_tags(tags),
             source_environment=source_environment,
         )
-
-    @property
-    def state(self) -> SessionState:
-        """The state by messages, values, status and namespaces."""
-        return SessionState(self.snapshot)
-
-    @property
-    def digest(self) -> str:
-        """The digest of the state, computed on each access: equal exactly if the state is equal."""
-        return self.snapshot.digest
-
-    @property
-    def location(self) -> SnapshotLocation:
-        """The session that it belongs to."""
-        return SnapshotLocation(self.session_id, self.scope, self.agent_id)
-
-    def to_store(self) -> Store:
-        """Return a live store with a copy of the state."""
-        store = Store()
-        store.restore(self.snapshot)
-        return store
 
     def info(self) -> SnapshotInfo:
         """Return its metadata, without the state."""

@@ -101,7 +101,7 @@ class ToolCallIndex:
 
 
 def key_of_call(call: UnfinishedCall) -> CallKey:
-    """Return what the result of a call is matched by."""
+    """Return the key by which a call and its result are matched."""
     return (call.call_id, "") if call.call_id else ("", call.tool)
 
 

@@ -6,14 +6,23 @@ batch is then read key by key, so that the damage of one entry does not hide the
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 from holdfast.errors import IntegrityError
 from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Entry
 
 BATCH_SIZE = 256
+
+T = TypeVar("T")
+
+
+def split_batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield the items in batches of at most a size."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
 async def iterate_entries(
@@ -23,9 +32,7 @@ async def iterate_entries(
 
     An entry that cannot be decrypted or decompressed is yielded as its error.
     """
-    wanted = list(keys)
-    for start in range(0, len(wanted), BATCH_SIZE):
-        batch = wanted[start : start + BATCH_SIZE]
+    for batch in split_batches(list(keys), BATCH_SIZE):
         found = await _read_batch(state_store, batch)
         for key in batch:
             if key in found:
@@ -55,7 +62,7 @@ def require_entry(entry: Entry | IntegrityError) -> Entry:
 
 
 async def _read_batch(
-    state_store: StateStore, keys: list[str]
+    state_store: StateStore, keys: Sequence[str]
 ) -> dict[str, Entry | IntegrityError]:
     with suppress(IntegrityError):
         return dict(await state_store.get_many(keys))

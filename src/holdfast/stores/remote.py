@@ -73,7 +73,7 @@ class RemoteStateStore(Backend, Generic[Client]):
 
     @abstractmethod
     def _explain_error(self, error: Exception) -> StateStoreError:
-        """Return what a driver's error means: the remedy, and ``transient`` and ``unknown``."""
+        """Classify a driver's error: the remedy, ``transient`` and ``unknown``."""
 
     async def _run(
         self,

@@ -318,12 +318,12 @@ def spell_secret(secret: str) -> set[str]:
 
 
 def is_secret_option(option: str) -> bool:
-    """Whether an option's name indicates a secret."""
+    """Return whether an option's name indicates a secret."""
     return any(word in option.lower() for word in SECRET_WORDS)
 
 
 def is_secret_value(option: str, value: str) -> bool:
-    """Whether an option's value must be masked.
+    """Return whether an option's value must be masked.
 
     That includes a key given instead of the name of its environment variable, and an address with a
     password in it.

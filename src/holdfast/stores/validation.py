@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from holdfast.errors import UnsupportedValueError, short_repr
 from holdfast.stores.entries import Condition, Put
 
-UNMATCHABLE_ETAG = "no store gives this"
+UNMATCHABLE_ETAG = "no store returns this"
 MAX_KEY_BYTES = 8192
 """Room for two ids of 256 characters, percent-encoded (up to 3,072 bytes each), and a path."""
 
@@ -167,7 +167,7 @@ class KeyRange:
         return prefix_successor(self.prefix)
 
     def contains(self, key: str) -> bool:
-        """Whether the key is in the range."""
+        """Return whether the key is in the range."""
         return key.startswith(self.prefix) and key > self.after
 
     def rest_after(self, key: str) -> KeyRange:

@@ -12,9 +12,9 @@ from holdfast.snapshots.keys import SnapshotLocation, deletion_mark_key, index_k
 from holdfast.snapshots.manifest import SnapshotManifest, read_manifest
 from holdfast.snapshots.order import id_entries_prefix
 from holdfast.stores.base import StateStore
-from holdfast.stores.batch_read import read_entries, require_entry
-from holdfast.transfer.copy import BATCH_SIZE, list_locations
-from holdfast.transfer.repair import list_keys
+from holdfast.stores.batch_read import read_entries, require_entry, split_batches
+from holdfast.transfer.copy import list_locations
+from holdfast.transfer.repair import BATCH_SIZE, list_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,7 @@ async def diff_entries(
     keys += [location.latest_key, location.manifest_key]
     if manifest.active_at is not None:
         keys.append(index_key(location, manifest.active_at))
-    for start in range(0, len(keys), BATCH_SIZE):
-        batch = keys[start : start + BATCH_SIZE]
+    for batch in split_batches(keys, BATCH_SIZE):
         ours, theirs = await read_entries(source, batch), await read_entries(target, batch)
         for key in ours:
             if key not in theirs:

@@ -23,11 +23,15 @@ from holdfast.snapshots.manifest import SnapshotManifest, read_manifest, read_ma
 from holdfast.snapshots.order import id_entries_prefix
 from holdfast.snapshots.records import decode_record
 from holdfast.stores.base import StateStore
-from holdfast.stores.batch_read import read_entries
+from holdfast.stores.batch_read import read_entries, split_batches
 from holdfast.stores.entries import Entry, Put
-from holdfast.transfer.repair import RepairResult, diverged_error, list_keys, repair_copy
-
-BATCH_SIZE = 64
+from holdfast.transfer.repair import (
+    BATCH_SIZE,
+    CopyRepairResult,
+    diverged_error,
+    list_keys,
+    repair_copy,
+)
 
 Progress = Callable[[SnapshotLocation, int], None]
 """Called with each session that was copied, and the number of entries written."""
@@ -119,7 +123,7 @@ async def copy_session(
     if stored.etag is None:
         return CopyResult()  # leftovers of a session that was never created, or was deleted
     manifest = stored.manifest
-    repaired = RepairResult()
+    repaired = CopyRepairResult()
     if repair:
         repaired = await repair_copy(source, target, location, manifest)
     with name_target_in_errors(suggest_repair=not repair):
@@ -251,8 +255,7 @@ class EntryCopier:
             target_keys = await list_keys(self.target, wanted[0].rpartition("/")[0] + "/")
         present = set(target_keys)
         missing = [key for key in wanted if key not in present]
-        for start in range(0, len(missing), BATCH_SIZE):
-            batch = missing[start : start + BATCH_SIZE]
+        for batch in split_batches(missing, BATCH_SIZE):
             entries = await self.source.get_many(batch)
             for key in batch:
                 if key not in entries or (

@@ -32,6 +32,7 @@ from holdfast.state.diff import Diff
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 from holdfast.stores.base import StateStore
+from holdfast.stores.batch_read import split_batches
 from holdfast.stores.entries import Put
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 
@@ -230,8 +231,8 @@ async def write_log(
     location = incarnation.location
     log_start = Position(events[0].seq - 1, events[0].prev)
     puts = [
-        timeline.log.prepare_linked(events[start : start + EVENTS_PER_SEGMENT]).put
-        for start in range(0, len(events), EVENTS_PER_SEGMENT)
+        timeline.log.prepare_linked(batch).put
+        for batch in split_batches(events, EVENTS_PER_SEGMENT)
     ]
     if log_start.seq:
         base = document.base or Store(max_history=0).snapshot()

@@ -8,7 +8,7 @@ before the first write, and a copy that diverged is left as it is.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -29,7 +29,7 @@ from holdfast.snapshots.manifest import SnapshotManifest, decode_manifest
 from holdfast.snapshots.order import decode_id_entry, id_entries_prefix
 from holdfast.snapshots.records import decode_record
 from holdfast.stores.base import StateStore
-from holdfast.stores.batch_read import read_entries
+from holdfast.stores.batch_read import read_entries, split_batches
 from holdfast.stores.entries import Entry, Put
 
 BATCH_SIZE = 64
@@ -40,7 +40,7 @@ Validator: TypeAlias = Callable[[str, bytes], object]
 
 
 @dataclass(slots=True)
-class RepairResult:
+class CopyRepairResult:
     """What a repair wrote, and the damage that remains."""
 
     entries: int = 0
@@ -74,7 +74,7 @@ class EntryPair:
 
 async def repair_copy(
     source: StateStore, target: StateStore, location: SnapshotLocation, manifest: SnapshotManifest
-) -> RepairResult:
+) -> CopyRepairResult:
     """Replace lost and damaged entries of a session's copy; ``manifest`` is the source's.
 
     Raises:
@@ -103,14 +103,14 @@ class CopyRepair:
         self.copy_log_start = self.log_start
         self.timeline = Timeline(source, location.prefix, manifest.incarnation)
         self.log = self.timeline.log
-        self.result = RepairResult()
+        self.result = CopyRepairResult()
         self.has_manifest = False
         """Whether the copy's manifest is intact; then missing entries are copied later."""
         self.has_entries = self.has_readable_entries = False
         self.puts: list[Put] = []
         """The entries to write, without their values."""
 
-    async def run(self) -> RepairResult:
+    async def run(self) -> CopyRepairResult:
         """Examine all entries, then write."""
         if await self.target.get(deletion_mark_key(self.location.session_id)) is not None:
             return self.result  # the next writer finishes the deletion
@@ -145,17 +145,13 @@ class CopyRepair:
         # The copy first: a concurrent writer only extends the source.
         theirs = await list_keys(self.target, self.log.prefix)
         ours = [] if self.has_manifest else await list_keys(self.source, self.log.prefix)
-        keys = sorted({*theirs, *ours})
-        for start in range(0, len(keys), BATCH_SIZE):
-            for pair in await self._read_pairs(keys[start : start + BATCH_SIZE]):
-                self._examine_segment(pair)
+        async for pair in self._unequal_pairs({*theirs, *ours}):
+            self._examine_segment(pair)
 
     def _examine_segment(self, pair: EntryPair) -> None:
         key = pair.key
         if not pair.in_source and key > self.log.key(self.log_start):
             raise diverged_error(self.location, key)
-        if pair.is_equal:
-            return
         if not pair.in_copy:
             self._add_missing(pair, self._validate_source_segment)
             return
@@ -184,7 +180,7 @@ class CopyRepair:
     # ---------------------------------------------------------------------------- other entries
 
     async def _examine_keyframes(self) -> None:
-        async for pair in self._unequal_pairs(self.timeline.prefix):
+        async for pair in self._unequal_pairs(await self._list_keys(self.timeline.prefix)):
             if not pair.in_copy:
                 if not self.has_manifest:
                     self._add_missing(pair, validate_keyframe)
@@ -200,21 +196,23 @@ class CopyRepair:
             (self.location.latest_key, validate_record),
             (id_entries_prefix(self.location), decode_id_entry),
         ):
-            async for pair in self._unequal_pairs(prefix):
+            async for pair in self._unequal_pairs(await self._list_keys(prefix)):
                 if pair.in_copy and not is_intact(validate, pair.key, pair.copy, pair.original):
                     self._replace(pair, validate)
 
     # ------------------------------------------------------------------------ reading and writing
 
-    async def _unequal_pairs(self, prefix: str) -> AsyncIterator[EntryPair]:
-        theirs = await list_keys(self.target, prefix)
-        keys = sorted({*theirs, *await list_keys(self.source, prefix)})
-        for start in range(0, len(keys), BATCH_SIZE):
-            for pair in await self._read_pairs(keys[start : start + BATCH_SIZE]):
+    async def _list_keys(self, prefix: str) -> set[str]:
+        """List the keys that either store has."""
+        return {*await list_keys(self.target, prefix), *await list_keys(self.source, prefix)}
+
+    async def _unequal_pairs(self, keys: set[str]) -> AsyncIterator[EntryPair]:
+        for batch in split_batches(sorted(keys), BATCH_SIZE):
+            for pair in await self._read_pairs(batch):
                 if not pair.is_equal:
                     yield pair
 
-    async def _read_pairs(self, keys: list[str]) -> list[EntryPair]:
+    async def _read_pairs(self, keys: Sequence[str]) -> list[EntryPair]:
         ours, theirs = await read_or_none(self.source, keys), await read_or_none(self.target, keys)
         self.has_readable_entries = self.has_readable_entries or any(theirs.values())
         self.has_entries = self.has_entries or bool(theirs)
@@ -240,8 +238,7 @@ class CopyRepair:
 
     async def _write(self) -> None:
         # The values are read again: a session may not fit in memory.
-        for start in range(0, len(self.puts), BATCH_SIZE):
-            batch = self.puts[start : start + BATCH_SIZE]
+        for batch in split_batches(self.puts, BATCH_SIZE):
             entries = await self.source.get_many([put.key for put in batch])
             puts = [
                 replace(put, value=entries[put.key].value) for put in batch if put.key in entries

@@ -10,7 +10,7 @@ pytest.importorskip("langgraph")
 
 from holdfast import open_state_store
 from holdfast.adapters.langgraph import HoldfastSaver
-from support.backends import opener
+from support.backends import make_opener
 
 
 @pytest.fixture
@@ -44,5 +44,5 @@ def new_saver(new_state_store):
 @pytest.fixture(params=["memory", "sqlite"])
 def new_local_saver(request):
     """Runs a test on the fastest backends: opens savers on one empty store."""
-    with open_savers(opener(request.param, request)) as new:
+    with open_savers(make_opener(request.param, request)) as new:
         yield new

@@ -12,7 +12,7 @@ from langgraph.checkpoint.conformance.capabilities import Capability
 
 from holdfast.adapters.langgraph import HoldfastSaver
 from support.async_tests import run_async
-from support.backends import opener
+from support.backends import make_opener
 
 PAGE = Path(__file__).parents[3] / "docs" / "adapters" / "langgraph.md"
 
@@ -31,7 +31,7 @@ async def report(new_state_store):
 # The suite tests the saver. Backends have their own tests, and time travel runs on all of them.
 @pytest.mark.parametrize("backend", ["memory", "sqlite", "postgresql"])
 def test_the_conformance_suite_passes(backend, request):
-    run_async(check(opener(backend, request)))
+    run_async(check(make_opener(backend, request)))
 
 
 async def check(new_state_store):

@@ -13,7 +13,7 @@ from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
 from support.backends import SharedMemory
 from support.faults import Fault, FaultyStateStore
-from support.observed_store import Interrupted
+from support.observed_store import InterruptedStore
 
 STORES = pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "one by one"])
 STEPS = 6
@@ -38,7 +38,7 @@ async def clone(disk):
 
 def store_on(disk, atomic, number=0, visit=None):
     """A store that calls ``visit`` before a call, and a counter of its calls."""
-    calls = Interrupted(disk, number, visit)
+    calls = InterruptedStore(disk, number, visit)
     return FaultyStateStore(calls, atomic=atomic), calls
 
 

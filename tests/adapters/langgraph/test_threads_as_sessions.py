@@ -14,7 +14,7 @@ from cli.conftest import isolate_environment, run  # noqa: F401 - fixtures
 from holdfast import Catalog, Session, SnapshotManager, open_state_store
 from holdfast.adapters.langgraph import HoldfastSaver
 from support.async_tests import run_async
-from support.backends import BACKENDS, opener
+from support.backends import BACKENDS, make_opener
 from support.rest_api import connect
 
 URL = "sqlite:///state.db"
@@ -98,7 +98,7 @@ def test_a_thread_exported_to_another_store_continues_there(run, store, request,
         out = f"{thread}.json.gz"
         ran = run("state", "export", "langgraph", "--session", thread, "-o", out)
         assert ran.code == 0
-    new = opener(backend, request)
+    new = make_opener(backend, request)
 
     async def imported():
         async with new() as target:

@@ -17,7 +17,7 @@ from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.sessions import backoff
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test, run_async
-from support.backends import SharedMemory, opener
+from support.backends import SharedMemory, make_opener
 
 
 async def put(saver, name, number, **values):
@@ -40,7 +40,7 @@ async def steps_by_writer(saver):
 # NATS is slowest at listing and losing attempts; SQLite has the fastest commits.
 @pytest.mark.parametrize("backend", ["sqlite", "nats"])
 def test_eight_concurrent_writers_all_make_progress(backend, request):
-    run_async(check_eight(opener(backend, request)))
+    run_async(check_eight(make_opener(backend, request)))
 
 
 async def check_eight(new_state_store):

@@ -11,7 +11,7 @@ from holdfast.snapshots import Catalog, SessionEntry, SnapshotArchive, SnapshotL
 from holdfast.snapshots.incarnation import Incarnation
 from holdfast.snapshots.keys import agent_index_prefix, index_key
 from support.async_tests import async_test
-from support.observed_store import Watched, save, session_snapshot, state
+from support.observed_store import ObservedStore, make_snapshot, make_state, save
 
 START = dt.datetime(2026, 11, 15, 9, 30, tzinfo=dt.UTC)
 HOSTILE = [
@@ -44,7 +44,7 @@ HOSTILE = [
 
 async def make_store(*locations, store=None, every=dt.timedelta(seconds=1)):
     """Return a store with these sessions, started one after the other."""
-    store = store or Watched()
+    store = store or ObservedStore()
     for number, location in enumerate(locations):
         this = Incarnation(store, location)
         log = this.timeline().log
@@ -61,7 +61,7 @@ def sessions_of(agent, count):
 
 @async_test
 async def test_saved_sessions_are_in_the_catalog():
-    store = Watched()
+    store = ObservedStore()
     archive, catalog = SnapshotArchive(store), Catalog(store)
     assert await catalog.agents() == []
     assert await catalog.session_ids() == []
@@ -76,7 +76,7 @@ async def test_saved_sessions_are_in_the_catalog():
     ]:
         location = SnapshotLocation(session, scope, agent)
         for _ in range(2):
-            await save(archive, session_snapshot(state(2), location), location)
+            await save(archive, make_snapshot(make_state(2), location), location)
     assert await catalog.agents() == ["reader", "team", "writer"]
     assert await catalog.session_ids() == ["one", "two"]
     latest = await catalog.latest_session("writer")
@@ -250,7 +250,7 @@ async def test_cost_of_a_query_does_not_depend_on_the_size_of_the_store():
 def test_invalid_limit_is_rejected(bad):
     @async_test
     async def work():
-        catalog = Catalog(Watched())
+        catalog = Catalog(ObservedStore())
         for names in (catalog.agents, catalog.session_ids):
             with pytest.raises(ValueError, match="limit"):
                 await names(limit=bad)
@@ -264,7 +264,7 @@ def test_invalid_limit_is_rejected(bad):
 def test_invalid_id_is_rejected(bad):
     @async_test
     async def work():
-        catalog = Catalog(Watched())
+        catalog = Catalog(ObservedStore())
         with pytest.raises((TypeError, ValueError), match="agent_id"):
             await catalog.sessions(bad)
         with pytest.raises((TypeError, ValueError), match="session_id"):
@@ -276,4 +276,4 @@ def test_invalid_id_is_rejected(bad):
 @async_test
 async def test_invalid_token_is_rejected():
     with pytest.raises(ValueError, match="invalid next_token"):
-        await Catalog(Watched()).sessions("bot", next_token="ünknown")
+        await Catalog(ObservedStore()).sessions("bot", next_token="ünknown")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from servers.process import needs
+from support.async_tests import async_test
 
 needs("dapr")
 
@@ -20,39 +21,37 @@ from holdfast.testing.state_store_suite import collect_keys, read_all  # noqa: E
 from servers.dapr_stand_in import DaprStandIn  # noqa: E402
 
 
-def test_batches_of_concurrent_programs_are_atomic(open_store, component):
+@async_test
+async def test_batches_of_concurrent_programs_are_atomic(open_store, component):
     # Money is moved between accounts: the sum must not change.
-    async def work() -> None:
-        stores = [open_store(component) for _ in range(3)]
-        accounts = [f"account/{number}" for number in range(4)]
-        await stores[0].put_many([Put(key, b"100") for key in accounts])
+    stores = [open_store(component) for _ in range(3)]
+    accounts = [f"account/{number}" for number in range(4)]
+    await stores[0].put_many([Put(key, b"100") for key in accounts])
 
-        async def move(store: DaprStateStore, number: int) -> None:
-            for step in range(6):
-                source, target = (
-                    accounts[(number + step) % 4],
-                    accounts[(number + 2 * step + 1) % 4],
-                )
-                while source != target:
-                    found = await store.get_many([source, target])
-                    values = {key: int(entry.value) for key, entry in found.items()}
-                    moved = {source: values[source] - 7, target: values[target] + 7}
-                    puts = [
-                        Put(key, b"%d" % value, if_match=found[key].etag)
-                        for key, value in moved.items()
-                    ]
-                    try:
-                        await store.put_many(puts)
-                        break
-                    except ConflictError:
-                        await asyncio.sleep(0.001 * number)
+    async def move(store: DaprStateStore, number: int) -> None:
+        for step in range(6):
+            source, target = (
+                accounts[(number + step) % 4],
+                accounts[(number + 2 * step + 1) % 4],
+            )
+            while source != target:
+                found = await store.get_many([source, target])
+                values = {key: int(entry.value) for key, entry in found.items()}
+                moved = {source: values[source] - 7, target: values[target] + 7}
+                puts = [
+                    Put(key, b"%d" % value, if_match=found[key].etag)
+                    for key, value in moved.items()
+                ]
+                try:
+                    await store.put_many(puts)
+                    break
+                except ConflictError:
+                    await asyncio.sleep(0.001 * number)
 
-        await asyncio.gather(*(move(store, n) for n, store in enumerate([*stores, *stores])))
-        assert sum(int(value) for value in (await read_all(stores[0])).values()) == 400
-        for store in stores:
-            await store.close()
-
-    asyncio.run(work())
+    await asyncio.gather(*(move(store, n) for n, store in enumerate([*stores, *stores])))
+    assert sum(int(value) for value in (await read_all(stores[0])).values()) == 400
+    for store in stores:
+        await store.close()
 
 
 def test_a_batch_whose_owner_died_does_not_block_others(open_store, sidecar, monkeypatch):
@@ -77,40 +76,36 @@ def test_a_batch_whose_owner_died_does_not_block_others(open_store, sidecar, mon
     asyncio.run(work())
 
 
-def test_a_committed_batch_whose_claims_cannot_be_applied_is_visible(open_store, sidecar):
-    async def work() -> None:
-        async with open_store("redisstore") as one, open_store("redisstore") as two:
-            await one.put_many([Put("a", b"1"), Put("b", b"1")])
-            # The verdict is created but reported as refused; then no claim can be applied.
-            text = "possible etag mismatch"
-            sidecar.fault("SaveState", "do_and_say", skip=2, code="ABORTED", text=text)
-            sidecar.fault("SaveState", "say", skip=3, times=20, code="INTERNAL", text="no")
-            etags = await one.put_many([Put("a", b"2"), Put("b", b"2")])
-            sidecar.forget_faults()
-            assert await two.get_many(["a", "b"]) == {
-                "a": Entry(b"2", etags[0]),
-                "b": Entry(b"2", etags[1]),
-            }
-            await two.put("b", b"3", if_match=etags[1])
-            assert await read_all(one) == {"a": b"2", "b": b"3"}
-
-    asyncio.run(work())
+@async_test
+async def test_a_committed_batch_whose_claims_cannot_be_applied_is_visible(open_store, sidecar):
+    async with open_store("redisstore") as one, open_store("redisstore") as two:
+        await one.put_many([Put("a", b"1"), Put("b", b"1")])
+        # The outcome is created but reported as refused; then no claim can be applied.
+        text = "possible etag mismatch"
+        sidecar.fault("SaveState", "do_and_say", skip=2, code="ABORTED", text=text)
+        sidecar.fault("SaveState", "say", skip=3, times=20, code="INTERNAL", text="no")
+        etags = await one.put_many([Put("a", b"2"), Put("b", b"2")])
+        sidecar.forget_faults()
+        assert await two.get_many(["a", "b"]) == {
+            "a": Entry(b"2", etags[0]),
+            "b": Entry(b"2", etags[1]),
+        }
+        await two.put("b", b"3", if_match=etags[1])
+        assert await read_all(one) == {"a": b"2", "b": b"3"}
 
 
-def test_a_committed_batch_is_visible_before_its_claims_are_applied(open_store, sidecar):
-    async def work() -> None:
-        async with open_store("redisstore", patience=0) as one, open_store("redisstore") as two:
-            await one.put_many([Put("a", b"1"), Put("b", b"1")])
-            # After two claims and the verdict the first program loses its sidecar.
-            sidecar.fault("SaveState", "lose_request", skip=3, times=2)
-            etags = await one.put_many([Put("a", b"2"), Put("b", b"2")])
-            assert await read_all(two) == {"a": b"2", "b": b"2"}
-            assert await two.get("b") == Entry(b"2", etags[1])
-            await two.put("a", b"3", if_match=etags[0])
-            assert await two.delete("b", if_match=etags[1])
-            assert await read_all(one) == {"a": b"3"}
-
-    asyncio.run(work())
+@async_test
+async def test_a_committed_batch_is_visible_before_its_claims_are_applied(open_store, sidecar):
+    async with open_store("redisstore", patience=0) as one, open_store("redisstore") as two:
+        await one.put_many([Put("a", b"1"), Put("b", b"1")])
+        # After two claims and the outcome the first program loses its sidecar.
+        sidecar.fault("SaveState", "lose_request", skip=3, times=2)
+        etags = await one.put_many([Put("a", b"2"), Put("b", b"2")])
+        assert await read_all(two) == {"a": b"2", "b": b"2"}
+        assert await two.get("b") == Entry(b"2", etags[1])
+        await two.put("a", b"3", if_match=etags[0])
+        assert await two.delete("b", if_match=etags[1])
+        assert await read_all(one) == {"a": b"3"}
 
 
 def test_a_deleted_key_leaves_nothing_in_the_end(open_store, sidecar, namespace, monkeypatch):

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 import pytest
 
 from servers.process import free_port, needs
+from support.async_tests import async_test
 
 needs("dapr")
 
@@ -50,31 +51,27 @@ def test_a_blocking_client_works_and_is_not_closed(sidecar, namespace):
         assert client.get_state("statestore", name).data.endswith(b"4\xc0")
 
 
-def test_an_asyncio_client_works_and_is_not_closed(sidecar, namespace):
-    async def work() -> None:
-        async with AsyncDaprClient() as client:
-            async with DaprStateStore(client, namespace=namespace) as store:
-                await exercise(store)
-            found = await client.get_state("statestore", record_name(namespace, "a"))
-            assert found.etag
-
-    asyncio.run(work())
+@async_test
+async def test_an_asyncio_client_works_and_is_not_closed(sidecar, namespace):
+    async with AsyncDaprClient() as client:
+        async with DaprStateStore(client, namespace=namespace) as store:
+            await exercise(store)
+        found = await client.get_state("statestore", record_name(namespace, "a"))
+        assert found.etag
 
 
-def test_a_closed_client_is_reported(sidecar, namespace):
-    async def work() -> None:
-        async with DaprStateStore(DaprClient(), namespace) as store:
-            assert await store.get("a") is None
-            store._given_client.close()
-            with pytest.raises(StateStoreError, match="Dapr client is closed"):
-                await store.get("a")
-        client = AsyncDaprClient()
-        await client.close()
-        async with DaprStateStore(client, namespace) as store:
-            with pytest.raises(StateStoreError, match="Dapr client is closed"):
-                await store.put("a", b"1")
-
-    asyncio.run(work())
+@async_test
+async def test_a_closed_client_is_reported(sidecar, namespace):
+    async with DaprStateStore(DaprClient(), namespace) as store:
+        assert await store.get("a") is None
+        store._given_client.close()
+        with pytest.raises(StateStoreError, match="Dapr client is closed"):
+            await store.get("a")
+    client = AsyncDaprClient()
+    await client.close()
+    async with DaprStateStore(client, namespace) as store:
+        with pytest.raises(StateStoreError, match="Dapr client is closed"):
+            await store.put("a", b"1")
 
 
 def test_the_constructor_has_documented_defaults(sidecar):
@@ -99,19 +96,16 @@ def test_the_url_names_the_address_of_the_sidecar(sidecar, namespace, monkeypatc
     asyncio.run(work())
 
 
-def test_namespaces_are_separate(sidecar, namespace):
-    async def work() -> None:
-        stores = [
-            DaprStateStore(None, name)
-            for name in (namespace, namespace + "/keys", namespace + "%7c")
-        ]
-        for number, store in enumerate(stores):
-            await store.put("a", b"%d" % number)
-        for number, store in enumerate(stores):
-            assert await read_all(store) == {"a": b"%d" % number}
-            await store.close()
-
-    asyncio.run(work())
+@async_test
+async def test_namespaces_are_separate(sidecar, namespace):
+    stores = [
+        DaprStateStore(None, name) for name in (namespace, namespace + "/keys", namespace + "%7c")
+    ]
+    for number, store in enumerate(stores):
+        await store.put("a", b"%d" % number)
+    for number, store in enumerate(stores):
+        assert await read_all(store) == {"a": b"%d" % number}
+        await store.close()
 
 
 @pytest.mark.parametrize(
@@ -153,65 +147,53 @@ def test_an_error_without_a_status_has_the_status_unknown():
     assert sidecar_module.error_details(DaprInternalError("broken")) == "broken"
 
 
-def test_an_unknown_component_is_rejected_with_the_known_ones(open_store):
-    async def work() -> None:
-        async with open_store("stores") as store:
-            for call in (store.get("a"), store.put("a", b"1")):
-                with pytest.raises(
-                    StateStoreError, match="no state store named 'stores'"
-                ) as caught:
-                    await call
-                assert "redisstore, statestore" in str(caught.value)
-
-    asyncio.run(work())
+@async_test
+async def test_an_unknown_component_is_rejected_with_the_known_ones(open_store):
+    async with open_store("stores") as store:
+        for call in (store.get("a"), store.put("a", b"1")):
+            with pytest.raises(StateStoreError, match="no state store named 'stores'") as caught:
+                await call
+            assert "redisstore, statestore" in str(caught.value)
 
 
-def test_a_component_without_etags_is_rejected(open_store, sidecar):
-    async def work() -> None:
-        async with open_store("plainstore") as store:
-            with pytest.raises(StateStoreError, match=r"no etags; .*state\.postgresql"):
-                await store.put("a", b"1")
-        # The sidecar hides its components, so the missing etags are noticed on use.
-        sidecar.fault("GetMetadata", "say", code="PERMISSION_DENIED", text="not allowed")
-        async with open_store("plainstore", patience=0) as store:
-            with pytest.raises(StateStoreError, match="no etags"):
-                await store.put("a", b"1")
-
-    asyncio.run(work())
+@async_test
+async def test_a_component_without_etags_is_rejected(open_store, sidecar):
+    async with open_store("plainstore") as store:
+        with pytest.raises(StateStoreError, match=r"no etags; .*state\.postgresql"):
+            await store.put("a", b"1")
+    # The sidecar hides its components, so the missing etags are noticed on use.
+    sidecar.fault("GetMetadata", "say", code="PERMISSION_DENIED", text="not allowed")
+    async with open_store("plainstore", patience=0) as store:
+        with pytest.raises(StateStoreError, match="no etags"):
+            await store.put("a", b"1")
 
 
-def test_a_component_without_transactions_works(open_store, sidecar):
-    async def work() -> None:
-        before = sidecar.calls().get("ExecuteStateTransaction", 0)
-        async with open_store("etagstore") as store:
-            await exercise(store)
-        assert sidecar.calls().get("ExecuteStateTransaction", 0) == before
-
-    asyncio.run(work())
+@async_test
+async def test_a_component_without_transactions_works(open_store, sidecar):
+    before = sidecar.calls().get("ExecuteStateTransaction", 0)
+    async with open_store("etagstore") as store:
+        await exercise(store)
+    assert sidecar.calls().get("ExecuteStateTransaction", 0) == before
 
 
-def test_a_sidecar_that_hides_its_components_works(open_store, sidecar):
-    async def work() -> None:
-        sidecar.fault("GetMetadata", "say", code="PERMISSION_DENIED", text="not allowed")
-        # One store knows the capabilities of the component and the other does not.
-        async with open_store() as cautious, open_store() as other:
-            await exercise(cautious)
-            await other.put("b", b"again")
-            await cautious.put("many/3", b"new")
-            assert await read_all(other) == await read_all(cautious)
-
-    asyncio.run(work())
+@async_test
+async def test_a_sidecar_that_hides_its_components_works(open_store, sidecar):
+    sidecar.fault("GetMetadata", "say", code="PERMISSION_DENIED", text="not allowed")
+    # One store knows the capabilities of the component and the other does not.
+    async with open_store() as cautious, open_store() as other:
+        await exercise(cautious)
+        await other.put("b", b"again")
+        await cautious.put("many/3", b"new")
+        assert await read_all(other) == await read_all(cautious)
 
 
-def test_a_sidecar_that_fails_to_list_its_components_is_an_error(open_store, sidecar):
-    async def work() -> None:
-        sidecar.fault("GetMetadata", "say", code="UNAUTHENTICATED", text="no token")
-        async with open_store() as store:
-            with pytest.raises(StateStoreError, match="denied access"):
-                await store.get("a")
-            assert await store.get("a") is None
-
-    asyncio.run(work())
+@async_test
+async def test_a_sidecar_that_fails_to_list_its_components_is_an_error(open_store, sidecar):
+    sidecar.fault("GetMetadata", "say", code="UNAUTHENTICATED", text="no token")
+    async with open_store() as store:
+        with pytest.raises(StateStoreError, match="denied access"):
+            await store.get("a")
+        assert await store.get("a") is None
 
 
 def test_a_missing_sidecar_is_reported_within_seconds(monkeypatch):
@@ -243,21 +225,17 @@ def test_a_sidecar_that_is_not_ready_is_reported(sidecar, monkeypatch):
     asyncio.run(work())
 
 
-def test_an_invalid_address_is_reported(open_store):
-    async def work() -> None:
-        async with open_store(address="ftp://127.0.0.1") as store:
-            with pytest.raises(StateStoreError, match="cannot create the Dapr client.*ftp"):
-                await store.get("a")
-
-    asyncio.run(work())
+@async_test
+async def test_an_invalid_address_is_reported(open_store):
+    async with open_store(address="ftp://127.0.0.1") as store:
+        with pytest.raises(StateStoreError, match="cannot create the Dapr client.*ftp"):
+            await store.get("a")
 
 
-def test_a_sidecar_without_grpc_is_reported(open_store):
-    async def work() -> None:
-        async with open_store(address=f"127.0.0.1:{free_port()}") as store:
-            with pytest.raises(StateStoreError, match="cannot be reached") as caught:
-                await store.put("a", b"1")
-            assert caught.value.transient
-            assert not caught.value.unknown
-
-    asyncio.run(work())
+@async_test
+async def test_a_sidecar_without_grpc_is_reported(open_store):
+    async with open_store(address=f"127.0.0.1:{free_port()}") as store:
+        with pytest.raises(StateStoreError, match="cannot be reached") as caught:
+            await store.put("a", b"1")
+        assert caught.value.transient
+        assert not caught.value.unknown

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from servers.process import needs
+from support.async_tests import async_test
 
 needs("dapr")
 
@@ -54,20 +55,18 @@ def test_each_write_is_applied_once_whichever_call_is_lost(open_store, sidecar, 
     asyncio.run(work())
 
 
-def test_a_response_lost_by_the_network_is_not_a_conflict(open_store, sidecar, component):
-    async def work() -> None:
-        with CuttingProxy(sidecar.port) as proxy:
-            address = f"127.0.0.1:{proxy.port}"
-            async with open_store(component, address=address) as store:
-                await store.put("other", b"0")
-                proxy.lose_next_answer(after=b"value one")
-                first = await store.put("a", b"value one", if_absent=True)
-                proxy.lose_next_answer(after=b"value two")
-                second = await store.put("a", b"value two", if_match=first)
-                assert await store.get("a") == Entry(b"value two", second)
-                assert proxy.lost == 2
-
-    asyncio.run(work())
+@async_test
+async def test_a_response_lost_by_the_network_is_not_a_conflict(open_store, sidecar, component):
+    with CuttingProxy(sidecar.port) as proxy:
+        address = f"127.0.0.1:{proxy.port}"
+        async with open_store(component, address=address) as store:
+            await store.put("other", b"0")
+            proxy.lose_next_response(after=b"value one")
+            first = await store.put("a", b"value one", if_absent=True)
+            proxy.lose_next_response(after=b"value two")
+            second = await store.put("a", b"value two", if_match=first)
+            assert await store.get("a") == Entry(b"value two", second)
+            assert proxy.lost == 2
 
 
 async def write_with_lost_response(sidecar, method: str, reads: int, mine, others) -> object:
@@ -115,77 +114,71 @@ def test_a_conflict_after_a_lost_response_is_of_unknown_outcome(
     asyncio.run(work())
 
 
-def test_a_delete_whose_response_was_lost_is_recognized_by_its_token(
+@async_test
+async def test_a_delete_whose_response_was_lost_is_recognized_by_its_token(
     open_store, sidecar, elsewhere
 ):
-    async def work() -> None:
-        async with open_store() as store, open_store(address=elsewhere.address) as other:
-            etags = {key: await store.put(key, b"1") for key in "abcd"}
-            await other.get("a")
+    async with open_store() as store, open_store(address=elsewhere.address) as other:
+        etags = {key: await store.put(key, b"1") for key in "abcd"}
+        await other.get("a")
 
-            async def nothing() -> None:
-                return
+        async def nothing() -> None:
+            return
 
-            def deleting(key: str, **condition):
-                return lambda: store.delete(key, **condition)
+        def deleting(key: str, **condition):
+            return lambda: store.delete(key, **condition)
 
-            method = "ExecuteStateTransaction"
-            lost = write_with_lost_response
-            assert await lost(sidecar, method, 2, deleting("a", if_match=etags["a"]), nothing)
+        method = "ExecuteStateTransaction"
+        lost = write_with_lost_response
+        assert await lost(sidecar, method, 2, deleting("a", if_match=etags["a"]), nothing)
 
-            async def write_beside() -> None:
-                await other.put("bb", b"1")
+        async def write_beside() -> None:
+            await other.put("bb", b"1")
 
-            # Another program wrote the page since, so the token of our delete is gone.
-            assert await lost(sidecar, method, 2, deleting("b"), write_beside)
-            await other.delete("bb")
-            with pytest.raises(StateStoreError, match="response to a write was lost"):
-                await lost(sidecar, method, 2, deleting("c", if_match=etags["c"]), write_beside)
-            assert await read_all(store) == {"bb": b"1", "d": b"1"}
-
-    asyncio.run(work())
+        # Another program wrote the page since, so the token of our delete is gone.
+        assert await lost(sidecar, method, 2, deleting("b"), write_beside)
+        await other.delete("bb")
+        with pytest.raises(StateStoreError, match="response to a write was lost"):
+            await lost(sidecar, method, 2, deleting("c", if_match=etags["c"]), write_beside)
+        assert await read_all(store) == {"bb": b"1", "d": b"1"}
 
 
-def test_a_write_that_was_applied_but_reported_as_refused_succeeds(open_store, sidecar, component):
-    async def work() -> None:
-        async with open_store(component) as store:
-            etag = await store.put("a", b"1")
-            for text in ("possible etag mismatch", "dial tcp 127.0.0.1:6379: connection refused"):
-                sidecar.fault("SaveState", "do_and_say", code="ABORTED", text=text)
-                etag = await store.put("a", text.encode(), if_match=etag)
-                assert await store.get("a") == Entry(text.encode(), etag)
-
-    asyncio.run(work())
-
-
-def test_a_write_that_is_always_refused_is_explained(open_store, sidecar, component):
-    async def work() -> None:
-        async with open_store(component, patience=0) as store:
-            await store.put("a", b"1")
-            sidecar.fault("SaveState", "say", times=100, code="INTERNAL", text="disk full")
-            method = "ExecuteStateTransaction"
-            sidecar.fault(method, "say", times=100, code="INTERNAL", text="disk full")
-            with pytest.raises(StateStoreError, match="disk full") as caught:
-                await store.put("a", b"2")
-            assert caught.value.transient
-            assert not caught.value.unknown
-            for call in (store.put("b", b"2"), store.delete("a")):
-                with pytest.raises(StateStoreError, match="disk full"):
-                    await call
-            sidecar.forget_faults()
-            assert await read_all(store) == {"a": b"1"}
-
-    asyncio.run(work())
+@async_test
+async def test_a_write_that_was_applied_but_reported_as_refused_succeeds(
+    open_store, sidecar, component
+):
+    async with open_store(component) as store:
+        etag = await store.put("a", b"1")
+        for text in ("possible etag mismatch", "dial tcp 127.0.0.1:6379: connection refused"):
+            sidecar.fault("SaveState", "do_and_say", code="ABORTED", text=text)
+            etag = await store.put("a", text.encode(), if_match=etag)
+            assert await store.get("a") == Entry(text.encode(), etag)
 
 
-def test_a_first_page_that_cannot_be_created_is_reported(open_store, sidecar):
-    async def work() -> None:
-        async with open_store(patience=0) as store:
-            sidecar.fault("SaveState", "say", times=100, code="INTERNAL", text="disk full")
+@async_test
+async def test_a_write_that_is_always_refused_is_explained(open_store, sidecar, component):
+    async with open_store(component, patience=0) as store:
+        await store.put("a", b"1")
+        sidecar.fault("SaveState", "say", times=100, code="INTERNAL", text="disk full")
+        method = "ExecuteStateTransaction"
+        sidecar.fault(method, "say", times=100, code="INTERNAL", text="disk full")
+        with pytest.raises(StateStoreError, match="disk full") as caught:
+            await store.put("a", b"2")
+        assert caught.value.transient
+        assert not caught.value.unknown
+        for call in (store.put("b", b"2"), store.delete("a")):
             with pytest.raises(StateStoreError, match="disk full"):
-                await store.put("a", b"1")
+                await call
+        sidecar.forget_faults()
+        assert await read_all(store) == {"a": b"1"}
 
-    asyncio.run(work())
+
+@async_test
+async def test_a_first_page_that_cannot_be_created_is_reported(open_store, sidecar):
+    async with open_store(patience=0) as store:
+        sidecar.fault("SaveState", "say", times=100, code="INTERNAL", text="disk full")
+        with pytest.raises(StateStoreError, match="disk full"):
+            await store.put("a", b"1")
 
 
 @pytest.mark.parametrize(
@@ -199,52 +192,46 @@ def test_a_first_page_that_cannot_be_created_is_reported(open_store, sidecar):
         ("UNIMPLEMENTED", "what", "responded UNIMPLEMENTED", False),
     ],
 )
-def test_errors_have_a_remedy(open_store, sidecar, code, text, problem, transient):
-    async def work() -> None:
-        async with open_store(patience=0) as store:
+@async_test
+async def test_errors_have_a_remedy(open_store, sidecar, code, text, problem, transient):
+    async with open_store(patience=0) as store:
+        await store.get("a")
+        sidecar.fault("GetState", "say", code=code, text=text)
+        with pytest.raises(StateStoreError, match=problem) as caught:
             await store.get("a")
-            sidecar.fault("GetState", "say", code=code, text=text)
-            with pytest.raises(StateStoreError, match=problem) as caught:
-                await store.get("a")
-            assert text in str(caught.value)
-            assert store.display_url in str(caught.value)
-            assert caught.value.transient is transient
-            assert not caught.value.unknown
-
-    asyncio.run(work())
+        assert text in str(caught.value)
+        assert store.display_url in str(caught.value)
+        assert caught.value.transient is transient
+        assert not caught.value.unknown
 
 
-def test_a_slow_sidecar_times_out(open_store, sidecar):
-    async def work() -> None:
-        async with open_store(timeout=0.2, patience=0) as store:
-            etag = await store.put("a", b"1")
-            sidecar.fault("SaveState", "hold", seconds=2)
-            with pytest.raises(StateStoreError, match=r"within 0\.2 seconds") as caught:
-                await store.put("a", b"2", if_match=etag)
-            assert caught.value.transient
-            assert caught.value.unknown
-            assert await read_all(store) == {"a": b"2"}
-
-    asyncio.run(work())
+@async_test
+async def test_a_slow_sidecar_times_out(open_store, sidecar):
+    async with open_store(timeout=0.2, patience=0) as store:
+        etag = await store.put("a", b"1")
+        sidecar.fault("SaveState", "hold", seconds=2)
+        with pytest.raises(StateStoreError, match=r"within 0\.2 seconds") as caught:
+            await store.put("a", b"2", if_match=etag)
+        assert caught.value.transient
+        assert caught.value.unknown
+        assert await read_all(store) == {"a": b"2"}
 
 
-def test_an_unreadable_record_of_a_bulk_read_is_an_error(open_store, monkeypatch):
-    async def work() -> None:
-        async with open_store(patience=0) as store:
-            await store.put_many([Put("a", b"1"), Put("b", b"1")])
-            records = await store._client()
-            real = records.sidecar.client.get_bulk_state
+@async_test
+async def test_an_unreadable_record_of_a_bulk_read_is_an_error(open_store, monkeypatch):
+    async with open_store(patience=0) as store:
+        await store.put_many([Put("a", b"1"), Put("b", b"1")])
+        records = await store._client()
+        real = records.sidecar.client.get_bulk_state
 
-            async def broken(**arguments):
-                answer = await real(**arguments)
-                answer.items[0]._error = "dial tcp: connection refused"
-                return answer
+        async def broken(**arguments):
+            answer = await real(**arguments)
+            answer.items[0]._error = "dial tcp: connection refused"
+            return answer
 
-            monkeypatch.setattr(records.sidecar.client, "get_bulk_state", broken)
-            with pytest.raises(StateStoreError, match="cannot read a record"):
-                await store.get_many(["a", "b"])
-
-    asyncio.run(work())
+        monkeypatch.setattr(records.sidecar.client, "get_bulk_state", broken)
+        with pytest.raises(StateStoreError, match="cannot read a record"):
+            await store.get_many(["a", "b"])
 
 
 class SlowClient:
@@ -268,29 +255,27 @@ class SlowClient:
         self.saved[call][1].set()
 
 
-def test_a_write_that_our_own_write_made_stale_is_not_sent():
-    async def work() -> None:
-        client = SlowClient()
-        sidecar = sidecar_module.Sidecar(client, "statestore", "dapr://statestore")
-        saves = [asyncio.create_task(sidecar.save("a", b"", etag)) for etag in ("1", "1", "9")]
-        await client.end(0)
-        assert await saves[0] is None
-        assert await saves[1] == "it was changed concurrently by this program"
-        assert len(client.saved) == 1 or client.saved[1][0] == "9"
-        # The etag seems to be in use again, so a write may be tried.
-        assert await sidecar.read(["a"]) == {"a": (b"", "1")}
-        again = asyncio.create_task(sidecar.save("a", b"", "1"))
-        await client.end(1)
-        await client.end(2)
-        assert await asyncio.gather(saves[2], again) == [None, None]
-        with pytest.raises(ValueError, match="does not like it"):
-            await sidecar.read(["bad"])
-
-    asyncio.run(work())
+@async_test
+async def test_a_write_that_our_own_write_made_stale_is_not_sent():
+    client = SlowClient()
+    sidecar = sidecar_module.Sidecar(client, "statestore", "dapr://statestore")
+    saves = [asyncio.create_task(sidecar.save("a", b"", etag)) for etag in ("1", "1", "9")]
+    await client.end(0)
+    assert await saves[0] is None
+    assert await saves[1] == "it was changed concurrently by this program"
+    assert len(client.saved) == 1 or client.saved[1][0] == "9"
+    # The etag seems to be in use again, so a write may be tried.
+    assert await sidecar.read(["a"]) == {"a": (b"", "1")}
+    again = asyncio.create_task(sidecar.save("a", b"", "1"))
+    await client.end(1)
+    await client.end(2)
+    assert await asyncio.gather(saves[2], again) == [None, None]
+    with pytest.raises(ValueError, match="does not like it"):
+        await sidecar.read(["bad"])
 
 
 def test_a_pending_call_fails_when_the_store_is_closed(open_store, sidecar):
-    async def close_meanwhile():
+    async def close_during_write():
         store = open_store()
         await store.put("first", b"1")
         sidecar.fault("GetState", "hold", seconds=1.0, times=50)
@@ -300,6 +285,6 @@ def test_a_pending_call_fails_when_the_store_is_closed(open_store, sidecar):
         await store.close()
         return await asyncio.gather(*waiting, return_exceptions=True)
 
-    for answer in asyncio.run(close_meanwhile()):
+    for answer in asyncio.run(close_during_write()):
         assert isinstance(answer, StateStoreError)
         assert "closed" in str(answer)

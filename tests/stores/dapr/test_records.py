@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servers.process import needs
+from support.async_tests import async_test
 
 needs("dapr")
 
@@ -289,13 +290,11 @@ def test_a_tombstone_that_cannot_be_removed_is_left(monkeypatch):
     asyncio.run(run_programs())
 
 
-def test_the_number_of_remembered_batches_is_bounded():
-    async def run_programs() -> None:
-        records = Records(Program(Redis(0)), "ns", None)
-        for number in range(3 * records_module.MAX_KNOWN_BATCHES):
-            records._waiting_since[f"batch {number}"] = 0.0
-        records_module.CLAIM_SECONDS = 10.0
-        await records._wait_for("another")
-        assert list(records._waiting_since) == ["another"]
-
-    asyncio.run(run_programs())
+@async_test
+async def test_the_number_of_remembered_batches_is_bounded():
+    records = Records(Program(Redis(0)), "ns", None)
+    for number in range(3 * records_module.MAX_KNOWN_BATCHES):
+        records._waiting_since[f"batch {number}"] = 0.0
+    records_module.CLAIM_SECONDS = 10.0
+    await records._wait_for("another")
+    assert list(records._waiting_since) == ["another"]

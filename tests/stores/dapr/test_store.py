@@ -14,6 +14,7 @@ import pytest
 
 from servers.daprd import needs_daprd
 from servers.process import needs
+from support.async_tests import async_test
 
 needs("dapr")
 
@@ -97,68 +98,60 @@ def test_names_are_readable_and_accepted_by_dapr(open_store, sidecar, namespace,
     assert len(f"{namespace}/{hashed}") <= 150
 
 
-def test_keys_that_the_component_treats_as_equal_are_reported(open_store, namespace):
-    async def work() -> None:
-        async with open_store() as store, AsyncDaprClient() as client:
-            record = encode_record(Record("CASE", "token", b"1"))
-            await client.save_state("statestore", record_name(namespace, "case"), record)
-            for call in (store.get("case"), store.put("case", b"2"), store.delete("case")):
-                with pytest.raises(StateStoreError, match="'CASE' and 'case' as equal"):
-                    await call
-
-    asyncio.run(work())
+@async_test
+async def test_keys_that_the_component_treats_as_equal_are_reported(open_store, namespace):
+    async with open_store() as store, AsyncDaprClient() as client:
+        record = encode_record(Record("CASE", "token", b"1"))
+        await client.save_state("statestore", record_name(namespace, "case"), record)
+        for call in (store.get("case"), store.put("case", b"2"), store.delete("case")):
+            with pytest.raises(StateStoreError, match="'CASE' and 'case' as equal"):
+                await call
 
 
 @pytest.mark.parametrize("data", [b"something else", b"holdfast1\nnot one", b"holdfast1\n\x93"])
-def test_a_record_of_another_program_is_reported(open_store, namespace, data):
-    async def work() -> None:
-        async with open_store(patience=0) as store, AsyncDaprClient() as client:
-            await client.save_state("statestore", record_name(namespace, "a"), data)
-            for call in (store.get("a"), store.put("a", b"1"), store.delete("a")):
-                with pytest.raises(StateStoreError, match="not a record of Holdfast") as caught:
-                    await call
-                assert not caught.value.transient
-
-    asyncio.run(work())
+@async_test
+async def test_a_record_of_another_program_is_reported(open_store, namespace, data):
+    async with open_store(patience=0) as store, AsyncDaprClient() as client:
+        await client.save_state("statestore", record_name(namespace, "a"), data)
+        for call in (store.get("a"), store.put("a", b"1"), store.delete("a")):
+            with pytest.raises(StateStoreError, match="not a record of Holdfast") as caught:
+                await call
+            assert not caught.value.transient
 
 
-def test_values_too_large_for_one_message_are_read_one_by_one(sidecar, namespace):
-    async def work() -> None:
-        large = b"x" * 3_000_000
-        async with AsyncDaprClient() as client, DaprStateStore(client, namespace) as store:
-            for key in "abc":
-                await store.put(key, large)
-            assert {key: len(value) for key, value in (await read_all(store)).items()} == {
-                "a": 3_000_000,
-                "b": 3_000_000,
-                "c": 3_000_000,
-            }
-            with pytest.raises(StateStoreError, match="too large for one message"):
-                await store.put("d", large + large)
-            assert await collect_keys(store.list()) == ["a", "b", "c"]
-
-    asyncio.run(work())
+@async_test
+async def test_values_too_large_for_one_message_are_read_one_by_one(sidecar, namespace):
+    large = b"x" * 3_000_000
+    async with AsyncDaprClient() as client, DaprStateStore(client, namespace) as store:
+        for key in "abc":
+            await store.put(key, large)
+        assert {key: len(value) for key, value in (await read_all(store)).items()} == {
+            "a": 3_000_000,
+            "b": 3_000_000,
+            "c": 3_000_000,
+        }
+        with pytest.raises(StateStoreError, match="too large for one message"):
+            await store.put("d", large + large)
+        assert await collect_keys(store.list()) == ["a", "b", "c"]
 
 
-def test_the_cost_of_a_new_key_does_not_grow(open_store, sidecar, component):
-    async def work() -> None:
-        async with open_store(component) as store:
+@async_test
+async def test_the_cost_of_a_new_key_does_not_grow(open_store, sidecar, component):
+    async with open_store(component) as store:
 
-            async def cost(number: int) -> int:
-                before = sum(sidecar.calls().values())
-                await store.put(f"{number:06}", b"1", if_absent=True)
-                return sum(sidecar.calls().values()) - before
-
-            await store.put_many([Put(f"{number:06}", b"1") for number in range(10)])
-            few = await cost(10)
-            assert few == {"statestore": 3, "redisstore": 9}[component]
-            await store.put_many([Put(f"{number:06}", b"1") for number in range(11, 400)])
-            assert await cost(400) == few
+        async def cost(number: int) -> int:
             before = sum(sidecar.calls().values())
-            await store.put("000200", b"2")
-            assert sum(sidecar.calls().values()) - before == 2
+            await store.put(f"{number:06}", b"1", if_absent=True)
+            return sum(sidecar.calls().values()) - before
 
-    asyncio.run(work())
+        await store.put_many([Put(f"{number:06}", b"1") for number in range(10)])
+        few = await cost(10)
+        assert few == {"statestore": 3, "redisstore": 9}[component]
+        await store.put_many([Put(f"{number:06}", b"1") for number in range(11, 400)])
+        assert await cost(400) == few
+        before = sum(sidecar.calls().values())
+        await store.put("000200", b"2")
+        assert sum(sidecar.calls().values()) - before == 2
 
 
 def test_keys_in_order_fill_their_pages(open_store, sidecar, namespace):
@@ -202,17 +195,15 @@ def test_several_programs_may_change_the_index_at_once(open_store, monkeypatch, 
     asyncio.run(work())
 
 
-def test_a_key_that_is_listed_but_missing_can_be_written(open_store, namespace):
-    async def work() -> None:
-        async with open_store() as store, AsyncDaprClient() as client:
-            await store.put("a", b"1")
-            await client.delete_state("statestore", record_name(namespace, "a"))
-            assert await store.get("a") is None
-            assert not await store.delete("a")
-            await store.put("a", b"2", if_absent=True)
-            assert await read_all(store) == {"a": b"2"}
-
-    asyncio.run(work())
+@async_test
+async def test_a_key_that_is_listed_but_missing_can_be_written(open_store, namespace):
+    async with open_store() as store, AsyncDaprClient() as client:
+        await store.put("a", b"1")
+        await client.delete_state("statestore", record_name(namespace, "a"))
+        assert await store.get("a") is None
+        assert not await store.delete("a")
+        await store.put("a", b"2", if_absent=True)
+        assert await read_all(store) == {"a": b"2"}
 
 
 def test_a_damaged_index_is_reported(open_store, sidecar, namespace, monkeypatch):

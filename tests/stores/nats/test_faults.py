@@ -31,7 +31,7 @@ def cut_store(nats_server, bucket, proxy):
 async def test_a_write_whose_response_is_lost_is_applied_once(new_store, cut_store, proxy, fault):
     def lose() -> None:
         if fault == "answer":
-            proxy.lose_next_answer(after=CONDITION)
+            proxy.lose_next_response(after=CONDITION)
         else:
             proxy.lose_next_request(at=CONDITION)
 
@@ -63,7 +63,7 @@ async def test_a_large_write_whose_response_is_lost_is_applied_once(
     old, new = b"o" * MEGABYTE, b"n" * MEGABYTE
     async with cut_store() as store, new_store() as witness, behind:
         etag = await store.put("a", old)
-        proxy.lose_next_answer(after=request_text)
+        proxy.lose_next_response(after=request_text)
         etag = await store.put("a", new, if_match=etag)
         assert proxy.lost == 1
         assert await witness.get("a") == Entry(new, etag)
@@ -79,7 +79,7 @@ async def test_a_lost_write_that_was_overwritten_has_an_unknown_outcome(
         monkeypatch.setattr(store, "_pauses", lambda: iter([0.5] * 9))
         etag = None if absent else await store.put("a", b"0")
         await store.get("a")
-        proxy.lose_next_answer(after=CONDITION)
+        proxy.lose_next_response(after=CONDITION)
         writing = asyncio.create_task(store.put("a", b"1", if_match=etag, if_absent=absent))
         await asyncio.to_thread(wait_until, lambda: proxy.lost, "the answer was not lost")
         with proxy.refusing():
@@ -94,7 +94,7 @@ async def test_a_lost_write_that_was_overwritten_has_an_unknown_outcome(
 async def test_a_large_write_with_an_unknown_outcome_keeps_its_chunks(new_store, cut_store, proxy):
     async with cut_store(patience=0) as store, new_store() as witness:
         await store.put("a", b"old")
-        proxy.lose_next_answer(after=CONDITION)
+        proxy.lose_next_response(after=CONDITION)
         with pytest.raises(StateStoreError, match="may or may not have been applied") as caught:
             await store.put("a", b"n" * MEGABYTE)
         assert caught.value.unknown
@@ -108,7 +108,7 @@ async def test_reads_and_listings_are_retried_after_a_lost_connection(cut_store,
         proxy.cut()
         assert await read_all(store) == {"a": b"1"}
         for request in (b"MSG.GET", b"CONSUMER.CREATE", b"MSG.NEXT", b"CONSUMER.DELETE"):
-            proxy.lose_next_answer(after=request)
+            proxy.lose_next_response(after=request)
             assert await read_all(store) == {"a": b"1"}
         assert proxy.lost == 4
         proxy.refuse_for(0.5)

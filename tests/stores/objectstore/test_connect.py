@@ -16,6 +16,7 @@ from holdfast.stores.objectstore.errors import explain_error
 from holdfast.stores.urls import StoreURL
 from servers.seaweed import ACCESS_KEY, BUCKET, SECRET_KEY
 from stores.listing import list_keys
+from support.async_tests import async_test
 
 
 def test_stores_of_all_services_open_without_connecting(no_credentials):
@@ -138,24 +139,22 @@ def test_a_missing_bucket_is_named_in_the_error(s3_server, prefix):
         assert not error.unknown
 
 
-def test_a_deleted_bucket_is_not_mistaken_for_an_absent_key(s3_server, prefix):
-    async def check():
-        async with open_state_store(s3_server.url(prefix)) as store:
-            gone = s3_server.bucket("no-such-bucket")
-            await store.get("a")
-            (connection,) = store._connections.values()
-            connection.client = gone
-            for call in (
-                store.get("a"),
-                store.delete("a"),
-                store.get_many(["a", "b"]),
-                store.put("a", b"1"),
-                store.put("a", b"1", if_absent=True),
-            ):
-                with pytest.raises(StateStoreError, match="there is no bucket"):
-                    await call
-
-    asyncio.run(check())
+@async_test
+async def test_a_deleted_bucket_is_not_mistaken_for_an_absent_key(s3_server, prefix):
+    async with open_state_store(s3_server.url(prefix)) as store:
+        gone = s3_server.bucket("no-such-bucket")
+        await store.get("a")
+        (connection,) = store._connections.values()
+        connection.client = gone
+        for call in (
+            store.get("a"),
+            store.delete("a"),
+            store.get_many(["a", "b"]),
+            store.put("a", b"1"),
+            store.put("a", b"1", if_absent=True),
+        ):
+            with pytest.raises(StateStoreError, match="there is no bucket"):
+                await call
 
 
 @pytest.mark.parametrize(

@@ -14,94 +14,85 @@ from holdfast.stores.urls import StoreURL
 from servers.crashes import write_through_deaths
 from servers.seaweed import BUCKET, SeaweedServer
 from stores.listing import list_keys
+from support.async_tests import async_test
 
 
 def put_request(prefix, key):
     return f"PUT /{BUCKET}/{prefix}/{key}".encode()
 
 
-def test_a_create_whose_response_is_lost_is_applied_once(s3_server, prefix, proxy):
-    async def check():
-        async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
-            assert await store.get("a") is None
-            proxy.lose_next_answer(after=put_request(prefix, "a"))
-            etag = await store.put("a", b"1", if_absent=True)
-            assert proxy.lost == 1
-            assert await store.get("a") == Entry(b"1", etag)
-            with pytest.raises(ConflictError):
-                await store.put("a", b"2", if_absent=True)
-
-    asyncio.run(check())
+@async_test
+async def test_a_create_whose_response_is_lost_is_applied_once(s3_server, prefix, proxy):
+    async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
+        assert await store.get("a") is None
+        proxy.lose_next_response(after=put_request(prefix, "a"))
+        etag = await store.put("a", b"1", if_absent=True)
+        assert proxy.lost == 1
+        assert await store.get("a") == Entry(b"1", etag)
+        with pytest.raises(ConflictError):
+            await store.put("a", b"2", if_absent=True)
 
 
-def test_a_create_over_a_tombstone_whose_response_is_lost_is_applied_once(s3_server, prefix, proxy):
-    async def check():
-        async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
-            await store.put("a", b"0")
-            await store.delete("a")
-            proxy.lose_next_answer(after=b"if-match")
-            etag = await store.put("a", b"1", if_absent=True)
-            assert proxy.lost == 1
-            assert await store.get("a") == Entry(b"1", etag)
+@async_test
+async def test_a_create_over_a_tombstone_whose_response_is_lost_is_applied_once(
+    s3_server, prefix, proxy
+):
+    async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
+        await store.put("a", b"0")
+        await store.delete("a")
+        proxy.lose_next_response(after=b"if-match")
+        etag = await store.put("a", b"1", if_absent=True)
+        assert proxy.lost == 1
+        assert await store.get("a") == Entry(b"1", etag)
 
-    asyncio.run(check())
+
+@async_test
+async def test_a_replacement_whose_response_is_lost_is_applied_once(s3_server, prefix, proxy):
+    async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
+        etag = await store.put("a", b"0")
+        for number in range(1, 4):
+            proxy.lose_next_response(after=put_request(prefix, "a"))
+            etag = await store.put("a", b"%d" % number, if_match=etag)
+            assert proxy.lost == number
+            assert await store.get("a") == Entry(b"%d" % number, etag)
+        proxy.lose_next_request(at=put_request(prefix, "a"))
+        etag = await store.put("a", b"4", if_match=etag)
+        assert await store.get("a") == Entry(b"4", etag)
 
 
-def test_a_replacement_whose_response_is_lost_is_applied_once(s3_server, prefix, proxy):
-    async def check():
-        async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
+@async_test
+async def test_an_unconditional_write_whose_response_is_lost_is_applied(s3_server, prefix, proxy):
+    async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
+        await store.put("a", b"0")
+        proxy.lose_next_response(after=put_request(prefix, "a"))
+        etag = await store.put("a", b"1")
+        assert proxy.lost == 1
+        assert await store.get("a") == Entry(b"1", etag)
+
+
+@async_test
+async def test_a_delete_whose_response_is_lost_is_applied_once(s3_server, prefix, proxy):
+    async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
+        for condition in (False, True):
             etag = await store.put("a", b"0")
-            for number in range(1, 4):
-                proxy.lose_next_answer(after=put_request(prefix, "a"))
-                etag = await store.put("a", b"%d" % number, if_match=etag)
-                assert proxy.lost == number
-                assert await store.get("a") == Entry(b"%d" % number, etag)
-            proxy.lose_next_request(at=put_request(prefix, "a"))
-            etag = await store.put("a", b"4", if_match=etag)
-            assert await store.get("a") == Entry(b"4", etag)
-
-    asyncio.run(check())
+            proxy.lose_next_response(after=put_request(prefix, "a"))
+            assert await store.delete("a", if_match=etag if condition else None)
+            assert await store.get("a") is None
+            assert not await store.delete("a")
+        assert proxy.lost == 2
 
 
-def test_an_unconditional_write_whose_response_is_lost_is_applied(s3_server, prefix, proxy):
-    async def check():
-        async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
-            await store.put("a", b"0")
-            proxy.lose_next_answer(after=put_request(prefix, "a"))
-            etag = await store.put("a", b"1")
-            assert proxy.lost == 1
-            assert await store.get("a") == Entry(b"1", etag)
-
-    asyncio.run(check())
-
-
-def test_a_delete_whose_response_is_lost_is_applied_once(s3_server, prefix, proxy):
-    async def check():
-        async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
-            for condition in (False, True):
-                etag = await store.put("a", b"0")
-                proxy.lose_next_answer(after=put_request(prefix, "a"))
-                assert await store.delete("a", if_match=etag if condition else None)
-                assert await store.get("a") is None
-                assert not await store.delete("a")
-            assert proxy.lost == 2
-
-    asyncio.run(check())
-
-
-def test_reads_are_retried(s3_server, prefix, proxy):
-    async def check():
-        async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
-            await store.put("a", b"1")
-            proxy.lose_next_answer(after=b"GET ")
-            assert (await store.get("a")).value == b"1"
-            proxy.lose_next_answer(after=b"list-type")
-            assert await list_keys(store) == ["a"]
-            assert proxy.lost == 2
-            proxy.refuse_for(0.3)
-            assert await list_keys(store) == ["a"]
-
-    asyncio.run(check())
+@async_test
+async def test_reads_are_retried(s3_server, prefix, proxy):
+    async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
+        await store.put("a", b"1")
+        proxy.lose_next_response(after=b"GET ")
+        assert (await store.get("a")).value == b"1"
+        proxy.lose_next_response(after=b"list-type")
+        assert await list_keys(store) == ["a"]
+        assert proxy.lost == 2
+        proxy.refuse_for(0.3)
+        assert await list_keys(store) == ["a"]
 
 
 class OtherProcess:
@@ -142,7 +133,7 @@ def test_a_write_whose_response_is_lost_is_not_repeated_over_newer_values(
             if kind == "if_absent over a tombstone":
                 await store.put("a", b"0")
                 await store.delete("a")
-            proxy.lose_next_answer(b"\nmine", meanwhile=other(*CHANGES[since]))
+            proxy.lose_next_response(b"\nmine", action=other(*CHANGES[since]))
             with pytest.raises(StateStoreError, match="was lost") as caught:
                 await store.put("a", b"mine", **condition)
             assert proxy.lost == 1
@@ -161,7 +152,7 @@ def test_a_delete_whose_response_is_lost_keeps_newer_values(s3_server, prefix, p
     async def check():
         async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
             etag = await store.put("a", b"0")
-            proxy.lose_next_answer(b"holdfast 1 ended", meanwhile=other(("put", "a", b"other")))
+            proxy.lose_next_response(b"holdfast 1 ended", action=other(("put", "a", b"other")))
             if conditional:
                 with pytest.raises(StateStoreError) as caught:
                     await store.delete("a", if_match=etag)
@@ -200,51 +191,45 @@ def delayed(s3_server, prefix):
     return Delayed(StoreURL(s3_server.url(prefix)), plain._new_bucket, root=plain._root)
 
 
-def test_a_late_request_does_not_undo_an_acknowledged_write(delayed):
-    async def check():
-        async with delayed as store:
-            for before in (nothing, lambda: store.put("a", b"0"), lambda: store.delete("a")):
-                await before()
-                for write in (store.put("a", b"1"), store.delete("a")):
-                    store.before_delay = nothing
-                    await write
-                    if store.late is None:
-                        continue
-                    etag = await store.put("a", b"2")
-                    assert await store.late() is None  # it is rejected
-                    assert await store.get("a") == Entry(b"2", etag)
-                    store.late = None
-
-    asyncio.run(check())
+@async_test
+async def test_a_late_request_does_not_undo_an_acknowledged_write(delayed):
+    async with delayed as store:
+        for before in (nothing, lambda: store.put("a", b"0"), lambda: store.delete("a")):
+            await before()
+            for write in (store.put("a", b"1"), store.delete("a")):
+                store.before_delay = nothing
+                await write
+                if store.late is None:
+                    continue
+                etag = await store.put("a", b"2")
+                assert await store.late() is None  # it is rejected
+                assert await store.get("a") == Entry(b"2", etag)
+                store.late = None
 
 
-def test_an_abandoned_write_is_not_repeated_over_newer_values(delayed):
-    async def check():
-        async with delayed as store:
-            await store.put("a", b"0")
-            store.before_delay = lambda: open_other(store).put("a", b"other")
-            with pytest.raises(StateStoreError, match="written since") as caught:
-                await store.put("a", b"mine")
-            assert caught.value.unknown
-            assert await store.late() is None
-            assert (await store.get("a")).value == b"other"
-
-    asyncio.run(check())
+@async_test
+async def test_an_abandoned_write_is_not_repeated_over_newer_values(delayed):
+    async with delayed as store:
+        await store.put("a", b"0")
+        store.before_delay = lambda: open_other(store).put("a", b"other")
+        with pytest.raises(StateStoreError, match="written since") as caught:
+            await store.put("a", b"mine")
+        assert caught.value.unknown
+        assert await store.late() is None
+        assert (await store.get("a")).value == b"other"
 
 
-def test_an_abandoned_delete_removes_only_the_value_it_was_meant_for(delayed):
-    async def check():
-        async with delayed as store:
-            await store.put("a", b"0")
-            store.before_delay = lambda: open_other(store).put("a", b"other")
-            assert await store.delete("a")
-            assert (await store.get("a")).value == b"other"
-            store.before_delay = lambda: open_other(store).delete("a")
-            assert not await store.delete("a")  # the other store did
-            assert await store.late() is None
-            assert await store.get("a") is None
-
-    asyncio.run(check())
+@async_test
+async def test_an_abandoned_delete_removes_only_the_value_it_was_meant_for(delayed):
+    async with delayed as store:
+        await store.put("a", b"0")
+        store.before_delay = lambda: open_other(store).put("a", b"other")
+        assert await store.delete("a")
+        assert (await store.get("a")).value == b"other"
+        store.before_delay = lambda: open_other(store).delete("a")
+        assert not await store.delete("a")  # the other store did
+        assert await store.late() is None
+        assert await store.get("a") is None
 
 
 def open_other(store):

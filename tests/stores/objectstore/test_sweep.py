@@ -15,6 +15,7 @@ from holdfast.stores.objectstore.bodies import parse_header
 from holdfast.stores.urls import StoreURL
 from servers.seaweed import KEEPER
 from stores.listing import list_keys
+from support.async_tests import async_test
 
 NOW = -60  # even if the server's clock is ahead
 
@@ -77,17 +78,15 @@ def two_stores(memory):
     return [kind(StoreURL("s3://bucket"), lambda: memory, patience=5) for kind in kinds]
 
 
-def test_a_key_written_before_its_tombstone_expires_is_kept(two_stores):
-    async def check():
-        store, other = two_stores
-        await leave_tombstone(store)
-        store.before_marking = lambda: other.put("a", b"2", if_absent=True)
-        assert await store.sweep(older_than=NOW) == 0
-        assert (await store.get("a")).value == b"2"
-        assert not await store._sweep_one("a")
-        assert not await store._sweep_one("nothing")
-
-    asyncio.run(check())
+@async_test
+async def test_a_key_written_before_its_tombstone_expires_is_kept(two_stores):
+    store, other = two_stores
+    await leave_tombstone(store)
+    store.before_marking = lambda: other.put("a", b"2", if_absent=True)
+    assert await store.sweep(older_than=NOW) == 0
+    assert (await store.get("a")).value == b"2"
+    assert not await store._sweep_one("a")
+    assert not await store._sweep_one("nothing")
 
 
 @pytest.mark.parametrize("if_absent", [True, False])
@@ -129,88 +128,78 @@ def test_a_sweep_reads_all_pages_of_a_listing(two_stores, memory, monkeypatch):
     asyncio.run(check())
 
 
-def test_concurrent_sweeps_remove_each_tombstone_once(s3_server, prefix):
-    async def check():
-        async with (
-            open_state_store(s3_server.url(prefix)) as one,
-            open_state_store(s3_server.url(prefix)) as two,
-        ):
-            for number in range(20):
-                await leave_tombstone(one, f"{number}")
-            counts = await asyncio.gather(*(s.sweep(older_than=NOW) for s in (one, two)))
-            assert sum(counts) == 20
-            assert s3_server.bucket().list(prefix).collect() == []
-
-    asyncio.run(check())
+@async_test
+async def test_concurrent_sweeps_remove_each_tombstone_once(s3_server, prefix):
+    async with (
+        open_state_store(s3_server.url(prefix)) as one,
+        open_state_store(s3_server.url(prefix)) as two,
+    ):
+        for number in range(20):
+            await leave_tombstone(one, f"{number}")
+        counts = await asyncio.gather(*(s.sweep(older_than=NOW) for s in (one, two)))
+        assert sum(counts) == 20
+        assert s3_server.bucket().list(prefix).collect() == []
 
 
-def test_an_expiring_tombstone_is_not_overwritten_while_its_delete_may_arrive(
+@async_test
+async def test_an_expiring_tombstone_is_not_overwritten_while_its_delete_may_arrive(
     s3_server, prefix, proxy, monkeypatch
 ):
-    async def check():
-        url = s3_server.url(prefix, port=proxy.port, patience=0.3)
-        async with open_state_store(url) as store:
-            await leave_tombstone(store)
-            proxy.lose_next_request(at=b"<Delete")
-            assert await store.sweep(older_than=NOW) == 0
-            assert proxy.lost == 1
-            assert is_expiring(s3_server.bucket(), f"{prefix}/a")
-            with pytest.raises(StateStoreError, match="half an hour") as caught:
-                await store.put("a", b"2")
-            assert caught.value.transient
-            assert not caught.value.unknown
-            assert await store.sweep(older_than=NOW) == 0
-            monkeypatch.setattr("holdfast.stores.objectstore.sweep.EXPIRY_SECONDS", NOW)
-            await store.put("a", b"2", if_absent=True)
-            assert (await store.get("a")).value == b"2"
-
-    asyncio.run(check())
-
-
-def test_an_interrupted_sweep_is_finished_by_a_later_one(two_stores, memory, monkeypatch):
-    async def check():
-        store, other = two_stores
+    url = s3_server.url(prefix, port=proxy.port, patience=0.3)
+    async with open_state_store(url) as store:
         await leave_tombstone(store)
-
-        async def die():
-            raise asyncio.CancelledError
-
-        store.before_removing = die
-        with pytest.raises(asyncio.CancelledError):
-            await store.sweep(older_than=NOW)
-        assert is_expiring(memory, "a")
-        assert await other.sweep(older_than=NOW) == 0
+        proxy.lose_next_request(at=b"<Delete")
+        assert await store.sweep(older_than=NOW) == 0
+        assert proxy.lost == 1
+        assert is_expiring(s3_server.bucket(), f"{prefix}/a")
+        with pytest.raises(StateStoreError, match="half an hour") as caught:
+            await store.put("a", b"2")
+        assert caught.value.transient
+        assert not caught.value.unknown
+        assert await store.sweep(older_than=NOW) == 0
         monkeypatch.setattr("holdfast.stores.objectstore.sweep.EXPIRY_SECONDS", NOW)
-        assert await other.sweep(older_than=NOW) == 1
-        assert memory.list().collect() == []
-
-    asyncio.run(check())
+        await store.put("a", b"2", if_absent=True)
+        assert (await store.get("a")).value == b"2"
 
 
-def test_a_step_of_a_sweep_whose_response_is_lost_is_applied_once(s3_server, prefix, proxy):
-    async def check():
-        async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
-            for mark in (b"holdfast 1 going", b"<Delete"):
-                await leave_tombstone(store)
-                proxy.lose_next_answer(after=mark)
-                assert await store.sweep(older_than=NOW) == 1
-                assert s3_server.bucket().list(prefix).collect() == []
-            assert proxy.lost == 2
+@async_test
+async def test_an_interrupted_sweep_is_finished_by_a_later_one(two_stores, memory, monkeypatch):
+    store, other = two_stores
+    await leave_tombstone(store)
 
-    asyncio.run(check())
+    async def die():
+        raise asyncio.CancelledError
+
+    store.before_removing = die
+    with pytest.raises(asyncio.CancelledError):
+        await store.sweep(older_than=NOW)
+    assert is_expiring(memory, "a")
+    assert await other.sweep(older_than=NOW) == 0
+    monkeypatch.setattr("holdfast.stores.objectstore.sweep.EXPIRY_SECONDS", NOW)
+    assert await other.sweep(older_than=NOW) == 1
+    assert memory.list().collect() == []
 
 
-def test_a_sweep_without_permission_fails_and_leaves_keys_writable(s3_server, prefix):
-    async def check():
-        async with open_state_store(s3_server.url(prefix, **KEEPER)) as store:
+@async_test
+async def test_a_step_of_a_sweep_whose_response_is_lost_is_applied_once(s3_server, prefix, proxy):
+    async with open_state_store(s3_server.url(prefix, port=proxy.port)) as store:
+        for mark in (b"holdfast 1 going", b"<Delete"):
             await leave_tombstone(store)
-            await leave_tombstone(store, "b")
-            with pytest.raises(StateStoreError, match=re.escape("denied access")) as caught:
-                await store.sweep(older_than=NOW)
-            assert not caught.value.transient
-            assert not is_expiring(s3_server.bucket(), f"{prefix}/a")
-            await store.put("a", b"2", if_absent=True)
-            await store.put("b", b"2")
-            assert await list_keys(store) == ["a", "b"]
+            proxy.lose_next_response(after=mark)
+            assert await store.sweep(older_than=NOW) == 1
+            assert s3_server.bucket().list(prefix).collect() == []
+        assert proxy.lost == 2
 
-    asyncio.run(check())
+
+@async_test
+async def test_a_sweep_without_permission_fails_and_leaves_keys_writable(s3_server, prefix):
+    async with open_state_store(s3_server.url(prefix, **KEEPER)) as store:
+        await leave_tombstone(store)
+        await leave_tombstone(store, "b")
+        with pytest.raises(StateStoreError, match=re.escape("denied access")) as caught:
+            await store.sweep(older_than=NOW)
+        assert not caught.value.transient
+        assert not is_expiring(s3_server.bucket(), f"{prefix}/a")
+        await store.put("a", b"2", if_absent=True)
+        await store.put("b", b"2")
+        assert await list_keys(store) == ["a", "b"]

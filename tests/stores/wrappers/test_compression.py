@@ -16,7 +16,7 @@ from holdfast import ConflictError, IntegrityError, Put, StateStoreError
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.compression import CompressedStateStore
 from holdfast.testing import StateStoreSuite
-from support.async_tests import run_async
+from support.async_tests import async_test, run_async
 
 TEXT = b'{"role": "assistant", "content": "of course"}' * 50
 
@@ -112,20 +112,18 @@ def test_a_change_of_any_byte_never_yields_another_value(inner, store):
     assert len(answers) - len(refusals) < 5  # zstd ignores a few bits
 
 
-def test_a_truncated_or_extended_frame_is_detected(inner, store):
-    async def truncate_everywhere():
-        await store.put("a", TEXT)
-        whole = (await inner.get("a")).value
-        for wrong in (
-            *(whole[:size] for size in range(len(whole))),
-            whole + b"\0",
-            whole + whole[1:],
-        ):
-            await inner.put("a", wrong)
-            with pytest.raises(IntegrityError, match="'a'"):
-                await store.get("a")
-
-    run_async(truncate_everywhere())
+@async_test
+async def test_a_truncated_or_extended_frame_is_detected(inner, store):
+    await store.put("a", TEXT)
+    whole = (await inner.get("a")).value
+    for wrong in (
+        *(whole[:size] for size in range(len(whole))),
+        whole + b"\0",
+        whole + whole[1:],
+    ):
+        await inner.put("a", wrong)
+        with pytest.raises(IntegrityError, match="'a'"):
+            await store.get("a")
 
 
 def bomb(size):

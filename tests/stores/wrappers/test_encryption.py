@@ -22,7 +22,7 @@ from holdfast.stores.wrappers.encryption import (
 from holdfast.stores.wrappers.prefix import PrefixedStateStore
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 from holdfast.testing import StateStoreSuite
-from support.async_tests import run_async
+from support.async_tests import async_test, run_async
 
 OLD = b"old secret".ljust(32, b"!")
 NEW = b"new secret".ljust(32, b"?")
@@ -95,33 +95,29 @@ def test_etags_are_those_of_the_inner_store(inner, store):
 
 
 @pytest.mark.parametrize("value", [b"", b"some value"])
-def test_a_change_of_any_byte_is_detected(inner, store, value):
-    async def change_each_byte():
-        await store.put("a", value)
-        whole = (await inner.get("a")).value
-        for at in range(len(whole)):
-            for flip in (0x01, 0x80, 0xFF):
-                changed = bytearray(whole)
-                changed[at] ^= flip
-                await inner.put("a", bytes(changed))
-                with pytest.raises(IntegrityError, match="'a'"):
-                    await store.get("a")
-                with pytest.raises(IntegrityError, match="'a'"):
-                    await store.get_many(["a"])
-
-    run_async(change_each_byte())
-
-
-def test_a_truncated_or_extended_value_is_detected(inner, store):
-    async def truncate_everywhere():
-        await store.put("a", b"some value")
-        whole = (await inner.get("a")).value
-        for wrong in (*(whole[:size] for size in range(len(whole))), whole + b"\0", whole + whole):
-            await inner.put("a", wrong)
+@async_test
+async def test_a_change_of_any_byte_is_detected(inner, store, value):
+    await store.put("a", value)
+    whole = (await inner.get("a")).value
+    for at in range(len(whole)):
+        for flip in (0x01, 0x80, 0xFF):
+            changed = bytearray(whole)
+            changed[at] ^= flip
+            await inner.put("a", bytes(changed))
             with pytest.raises(IntegrityError, match="'a'"):
                 await store.get("a")
+            with pytest.raises(IntegrityError, match="'a'"):
+                await store.get_many(["a"])
 
-    run_async(truncate_everywhere())
+
+@async_test
+async def test_a_truncated_or_extended_value_is_detected(inner, store):
+    await store.put("a", b"some value")
+    whole = (await inner.get("a")).value
+    for wrong in (*(whole[:size] for size in range(len(whole))), whole + b"\0", whole + whole):
+        await inner.put("a", wrong)
+        with pytest.raises(IntegrityError, match="'a'"):
+            await store.get("a")
 
 
 @given(st.binary(max_size=80))

@@ -23,7 +23,7 @@ from stores.wrappers.faulty_stores import (
     read_first_key,
     refused_error,
 )
-from support.async_tests import run_async
+from support.async_tests import async_test, run_async
 
 
 @pytest.fixture
@@ -105,23 +105,21 @@ def test_a_failed_read_is_never_of_unknown_outcome(inner, store):
     ],
     ids=repr,
 )
-def test_a_permanent_error_is_raised_at_once(inner, store, error):
-    async def each():
-        for call in (
-            lambda: store.get("a"),
-            lambda: store.get_many(["a"]),
-            lambda: store.put("a", b"1"),
-            lambda: store.put_many([Put("a", b"1")]),
-            lambda: store.delete("a"),
-            lambda: read_first_key(store.list()),
-        ):
-            inner.plan, inner.calls = [FailBefore(error)], 0
-            with pytest.raises(type(error)) as caught:
-                await call()
-            assert caught.value is error
-            assert inner.calls == 1
-
-    run_async(each())
+@async_test
+async def test_a_permanent_error_is_raised_at_once(inner, store, error):
+    for call in (
+        lambda: store.get("a"),
+        lambda: store.get_many(["a"]),
+        lambda: store.put("a", b"1"),
+        lambda: store.put_many([Put("a", b"1")]),
+        lambda: store.delete("a"),
+        lambda: read_first_key(store.list()),
+    ):
+        inner.plan, inner.calls = [FailBefore(error)], 0
+        with pytest.raises(type(error)) as caught:
+            await call()
+        assert caught.value is error
+        assert inner.calls == 1
 
 
 # ---- writes without a condition ------------------------------------------------------------------

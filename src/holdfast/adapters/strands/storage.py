@@ -27,6 +27,7 @@ from holdfast.snapshots.catalog.catalog import Catalog
 from holdfast.snapshots.keys import AGENT, SnapshotLocation
 from holdfast.snapshots.session_state import SESSION
 from holdfast.stores.base import StateStore
+from holdfast.stores.batch_read import split_batches
 
 if TYPE_CHECKING:
     from strands.storage.search import SearchStrategy
@@ -289,8 +290,7 @@ class HoldfastStorage:
         blobs = self.state_store.list(BLOBS + prefix)
         found = [key.removeprefix(BLOBS) async for key in blobs]
         locations = await self._locations(prefix)
-        for start in range(0, len(locations), MAX_SESSIONS):
-            batch = locations[start : start + MAX_SESSIONS]
+        for batch in split_batches(locations, MAX_SESSIONS):
             for each in await asyncio.gather(*(self._list_keys(one, prefix) for one in batch)):
                 found += each
         return sorted(key.removeprefix(self.prefix) for key in found if key.startswith(prefix))

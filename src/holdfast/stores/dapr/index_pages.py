@@ -46,7 +46,7 @@ class IndexPages:
         return {page: decode_leaf_page(page, view.body) for page, view in views.items()}
 
     async def edit(self, make: Callable[[Root], Edit]) -> Edit | None:
-        """Return what to write, or None if the root changed so that all must be read again."""
+        """Return the edit to write, or None if the root changed so that all must be read again."""
         edit = make(await self.root())
         if edit.root is None:
             return edit
@@ -89,7 +89,7 @@ class IndexPages:
         return changes
 
     async def were_written_by(self, token: str, key: str) -> bool:
-        """Whether the last write to the pages of a key has this token."""
+        """Return whether the last write to the pages of a key has this token."""
         await self.root(again=True)
         await find_leaves(self, [key])
         return any(view.record.token == token for view in self._views.values())

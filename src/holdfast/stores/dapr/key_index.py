@@ -49,11 +49,11 @@ class Leaf:
     keys: tuple[str, ...] = ()
 
     def covers(self, key: str) -> bool:
-        """Whether the key is in its range."""
+        """Return whether the key is in its range."""
         return self.low <= key and (self.high is None or key < self.high)
 
     def contains(self, key: str) -> bool:
-        """Whether the key is in the leaf."""
+        """Return whether the key is in the leaf."""
         at = bisect_left(self.keys, key)
         return at < len(self.keys) and self.keys[at] == key
 
@@ -207,7 +207,7 @@ async def iterate_leaves(pages: Pages, start: str) -> AsyncGenerator[Leaf, None]
 def plan_insert(
     leaves: Mapping[str, Leaf], keys: Sequence[str], new_page: Callable[[], str], root: Root
 ) -> Edit:
-    """Return what to write for new keys, each covered by one of the leaves."""
+    """Return the edit that adds keys, each covered by one of the leaves."""
     edited: dict[str, Leaf | None] = {}
     new_root = root
     for page, leaf in leaves.items():
@@ -221,7 +221,7 @@ def plan_insert(
 
 
 def plan_removal(page: str, leaf: Leaf, key: str, root: Root) -> Edit:
-    """Return what to write for a deleted key. An empty leaf is removed, except the first."""
+    """Return the edit that deletes a key. An empty leaf is removed, except the first."""
     rest = leaf.remove([key])
     if rest.keys or page == FIRST:
         return Edit({page: rest})

@@ -36,8 +36,8 @@ def page_prefix(namespace: str) -> str:
     return f"{namespace}/index/"
 
 
-def verdict_prefix(namespace: str) -> str:
-    """Return the prefix of the names of verdicts."""
+def outcome_prefix(namespace: str) -> str:
+    """Return the prefix of the names of the outcomes of batches."""
     return f"{namespace}/verdicts/"
 
 

@@ -6,10 +6,10 @@ match, Redis has already written the other records. So there are two ways:
 
 - One transaction, on components that are known to roll back and to use each etag once.
 - Otherwise claims. Each record first gets a claim next to its content: the name of the batch and
-  the new content. Then the verdict of the batch is created, one record that cannot be created
-  twice: that commits the batch. Then the claims are applied, and the verdict is removed. A reader
-  that finds a claim looks for its verdict; until there is one, nothing has changed. A writer that
-  has waited long enough for a batch, whose owner may have died, creates a verdict that voids it.
+  the new content. Then the outcome of the batch is created, a record that can be created only
+  once: that commits the batch. Then the claims are applied, and the outcome is removed. A reader
+  that finds a claim looks for its outcome; until there is one, nothing has changed. A writer that
+  has waited long enough for a batch, whose owner may have died, creates an outcome that voids it.
 
 Where etags are counters that restart, or an etag does not protect a record that is gone, a writer
 that read a record before it was deleted could write it again. There a deleted record is kept, as a
@@ -33,7 +33,8 @@ import msgspec
 
 from holdfast.errors import StateStoreError
 from holdfast.stores.backend import new_etag
-from holdfast.stores.dapr.names import verdict_prefix
+from holdfast.stores.batch_read import split_batches
+from holdfast.stores.dapr.names import outcome_prefix
 from holdfast.stores.dapr.sidecar import Component, Sidecar, Write
 
 T = TypeVar("T")
@@ -48,10 +49,10 @@ ROLLBACK_COMPONENTS = frozenset(
 )
 """Their transactions are atomic, and an etag is used once and never matches an absent record."""
 
-NO_VERDICTS: Mapping[str, bool] = MappingProxyType({})
+NO_OUTCOMES: Mapping[str, bool] = MappingProxyType({})
 
 CLAIM_SECONDS = 1.0
-"""How long a batch without a verdict is waited for before it is voided."""
+"""How long a batch without an outcome is waited for before it is voided."""
 
 TOMBSTONE_SECONDS = 600.0
 """How long a tombstone is kept: far longer than any attempt of a write takes."""
@@ -84,7 +85,7 @@ class RecordView:
     """A record as it was read, with its claim applied if the batch is committed.
 
     ``etag`` is Dapr's, empty if there is no record. ``claim`` is the batch that claims it, and
-    ``pending`` whether that batch has no verdict yet.
+    ``pending`` whether that batch has no outcome yet.
     """
 
     name: str
@@ -131,7 +132,7 @@ class Records:
             and component.type in ROLLBACK_COMPONENTS
             and "TRANSACTIONAL" in component.capabilities
         )
-        self._verdicts = verdict_prefix(namespace)
+        self._outcomes = outcome_prefix(namespace)
         self._id = new_etag()
         self._numbers = itertools.count(1)
         self._running: set[str] = set()
@@ -139,7 +140,7 @@ class Records:
         self._cleanup: deque[CleanupItem] = deque()
 
     async def read(
-        self, names: Sequence[str], known_verdicts: Mapping[str, bool] = NO_VERDICTS
+        self, names: Sequence[str], known_outcomes: Mapping[str, bool] = NO_OUTCOMES
     ) -> dict[str, RecordView]:
         """Return the records of these names, whether they exist or not.
 
@@ -153,12 +154,12 @@ class Records:
             found = await self.sidecar.read([name for name in names if name not in views])
             stored = {name: self._decode(name, *pair) for name, pair in found.items()}
             batches = {record.claim.batch for record in stored.values() if record.claim}
-            missing = batches.difference(known_verdicts)
-            verdicts = {**known_verdicts, **await self._read_verdicts(missing)}
+            missing = batches.difference(known_outcomes)
+            outcomes = {**known_outcomes, **await self._read_outcomes(missing)}
             for name, record in stored.items():
                 etag = found[name][1]
-                view = resolve_claim(name, etag, record, verdicts)
-                # A missing verdict does not exist yet, or was removed together with the claim.
+                view = resolve_claim(name, etag, record, outcomes)
+                # A missing outcome does not exist yet, or was removed together with the claim.
                 if not view.pending or etags.get(name) == etag:
                     views[name] = view
                 etags[name] = etag
@@ -207,10 +208,10 @@ class Records:
                 return refusal
             refusal = await self._claim(batch, ordered[1:])
             if refusal is None:
-                refusal = await self._create_verdict(batch, done=True)
+                refusal = await self._create_outcome(batch, done=True)
                 # Another writer may have voided the batch, or the response was wrong. In either
-                # case there is a verdict after this.
-                if refusal is not None and await self._force_verdict(batch):
+                # case there is an outcome after this.
+                if refusal is not None and await self._force_outcome(batch):
                     refusal = None
             # The outcome is decided: any program that finds a claim that is left can apply it.
             with suppress(StateStoreError):
@@ -231,7 +232,7 @@ class Records:
         return next((refusal for refusal in refusals if refusal is not None), None)
 
     async def _apply(self, batch: str, names: Sequence[str], *, done: bool) -> bool:
-        """Apply or remove the claims of a batch, then its verdict; return whether all succeeded."""
+        """Apply or remove the claims of a batch, then its outcome; return whether all succeeded."""
 
         async def apply(view: RecordView) -> str | None:
             return await self._save(view, view.record)
@@ -240,7 +241,7 @@ class Records:
             views = await self.read(names, {batch: done})
             left = [view for view in views.values() if view.claim == batch]
             if all(refusal is None for refusal in await run_in_batches(apply, left)):
-                return await self.sidecar.delete(self._verdicts + batch) is None
+                return await self.sidecar.delete(self._outcomes + batch) is None
         return False
 
     async def _wait_for(self, batch: str) -> None:
@@ -250,27 +251,27 @@ class Records:
         since = self._waiting_since.setdefault(batch, time.monotonic())
         abandoned = batch.startswith(f"{self._id}-") and batch not in self._running
         if abandoned or time.monotonic() - since > CLAIM_SECONDS:
-            await self._force_verdict(batch)
+            await self._force_outcome(batch)
             self._waiting_since.pop(batch, None)
         else:
             await asyncio.sleep(random.uniform(0.005, 0.03))  # noqa: S311 - not a secret
 
-    async def _force_verdict(self, batch: str) -> bool:
-        """Whether a batch is committed. If it has no verdict yet, void it."""
-        await self._create_verdict(batch, done=False)
-        return (await self._read_verdicts({batch})).get(batch, False)
+    async def _force_outcome(self, batch: str) -> bool:
+        """Return whether a batch is committed. If it has no outcome yet, void it."""
+        await self._create_outcome(batch, done=False)
+        return (await self._read_outcomes({batch})).get(batch, False)
 
-    async def _create_verdict(self, batch: str, *, done: bool) -> str | None:
-        verdict = Record(token=batch, body=DONE if done else VOID)
-        return await self.sidecar.save(self._verdicts + batch, encode_record(verdict), "")
+    async def _create_outcome(self, batch: str, *, done: bool) -> str | None:
+        outcome = Record(token=batch, body=DONE if done else VOID)
+        return await self.sidecar.save(self._outcomes + batch, encode_record(outcome), "")
 
-    async def _read_verdicts(self, batches: Collection[str]) -> dict[str, bool]:
-        """Return whether each batch that has a verdict is committed."""
+    async def _read_outcomes(self, batches: Collection[str]) -> dict[str, bool]:
+        """Return whether each batch that has an outcome is committed."""
         if not batches:
             return {}
-        found = await self.sidecar.read([self._verdicts + batch for batch in batches])
-        verdicts = [self._decode(name, *pair) for name, pair in found.items()]
-        return {one.token: one.body == DONE for one in verdicts if one.body is not None}
+        found = await self.sidecar.read([self._outcomes + batch for batch in batches])
+        outcomes = [self._decode(name, *pair) for name, pair in found.items()]
+        return {one.token: one.body == DONE for one in outcomes if one.body is not None}
 
     async def _save(self, view: RecordView, record: Record) -> str | None:
         refusal = await self.sidecar.save(view.name, encode_record(record), view.etag)
@@ -286,7 +287,7 @@ class Records:
             item = self._cleanup.popleft()
             with suppress(StateStoreError):  # what is left is small and harmless
                 if item.names:
-                    done = await self._force_verdict(item.name)
+                    done = await self._force_outcome(item.name)
                     await self._apply(item.name, item.names, done=done)
                     continue
                 view = (await self.read([item.name]))[item.name]
@@ -310,16 +311,16 @@ class Records:
             ) from error
 
 
-def resolve_claim(name: str, etag: str, record: Record, verdicts: Mapping[str, bool]) -> RecordView:
-    """Return a record with its claim applied, removed, or pending if there is no verdict."""
+def resolve_claim(name: str, etag: str, record: Record, outcomes: Mapping[str, bool]) -> RecordView:
+    """Return a record with its claim applied, removed, or pending if there is no outcome."""
     claim = record.claim
     if claim is None:
         return RecordView(name, etag, record)
-    if verdicts.get(claim.batch):
+    if outcomes.get(claim.batch):
         resolved = Record(record.key, claim.token, claim.body)
     else:
         resolved = Record(record.key, record.token, record.body)
-    return RecordView(name, etag, resolved, claim.batch, claim.batch not in verdicts)
+    return RecordView(name, etag, resolved, claim.batch, claim.batch not in outcomes)
 
 
 def encode_record(record: Record) -> bytes:
@@ -330,8 +331,7 @@ def encode_record(record: Record) -> bytes:
 async def run_in_batches(work: Callable[[T], Awaitable[U]], items: Sequence[T]) -> list[U]:
     """Run work for all items, some at a time. Before an error is raised, its batch has ended."""
     results: list[U] = []
-    for start in range(0, len(items), MAX_CONCURRENT):
-        batch = items[start : start + MAX_CONCURRENT]
+    for batch in split_batches(items, MAX_CONCURRENT):
         for answer in await asyncio.gather(*map(work, batch), return_exceptions=True):
             if isinstance(answer, BaseException):
                 raise answer

@@ -2,7 +2,7 @@
 
 Both clients of the SDK work: the asyncio one, and the blocking one in threads.
 
-Dapr says little about a write that failed: an etag mismatch is ABORTED or INTERNAL, depending on
+Dapr reports little about a failed write: an etag mismatch is ABORTED or INTERNAL, depending on
 the component and the call, and so is a lost connection to the database. So a write here is either
 done or refused, and a refused writer reads again to learn why. A write that may have been applied
 is an error with ``unknown``.
@@ -67,7 +67,7 @@ SUPPORTED = (
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """What the sidecar says about a component."""
+    """A component, as the sidecar describes it."""
 
     type: str
     capabilities: frozenset[str]
@@ -281,7 +281,7 @@ class Sidecar:
                 del self._shared[name]
 
     def explain_error(self, error: Exception, *, wrote: bool = False) -> StateStoreError:
-        """Return what an error of a call means. ``wrote``: the call was a write."""
+        """Classify an error of a call. ``wrote``: the call was a write."""
         code, details = status_code(error), error_details(error)
         if code == Code.UNAVAILABLE:
             return self._error(

@@ -24,7 +24,7 @@ class PermissionDeniedError(errors.Error):
 
 
 def explain_error(error: Exception, bucket: str, display_url: str) -> StateStoreError:
-    """Return what an error of nats-py means to the caller of a store."""
+    """Classify an error of nats-py for the caller of a store."""
     reason = str(error) or type(error).__name__
     match error:
         case ConnectionLostError():
@@ -70,7 +70,7 @@ def explain_error(error: Exception, bucket: str, display_url: str) -> StateStore
 
 
 def is_authorization_error(error: Exception) -> bool:
-    """Whether the server rejected the credentials."""
+    """Return whether the server rejected the credentials."""
     if isinstance(error, errors.AuthorizationError | errors.InvalidUserCredentialsError):
         return True
     # While connecting, nats-py raises a plain Error with the server's text and no code.
@@ -78,7 +78,7 @@ def is_authorization_error(error: Exception) -> bool:
 
 
 def explain_api_error(error: js_errors.APIError, bucket: str, display_url: str) -> StateStoreError:
-    """Return what an error response of JetStream means."""
+    """Classify an error response of JetStream."""
     reason = f"{error.description} ({error.err_code})"
     if error.err_code in NO_JETSTREAM:
         return StateStoreError(

@@ -80,7 +80,7 @@ class WrappedStateStore(StateStore):
 
 
 def is_encrypted(store: StateStore) -> bool:
-    """Whether a store, or one inside it, encrypts its values."""
+    """Return whether a store, or one inside it, encrypts its values."""
     while isinstance(store, WrappedStateStore):
         if store.encrypts:
             return True
@@ -93,7 +93,7 @@ class TransformedStateStore(WrappedStateStore):
 
     @abstractmethod
     def _encode(self, key: str, value: bytes) -> bytes:
-        """Return what the inner store stores for a value. Called in any thread."""
+        """Return the bytes that the inner store stores for a value. Called in any thread."""
 
     @abstractmethod
     def _decode(self, key: str, stored: bytes) -> bytes:

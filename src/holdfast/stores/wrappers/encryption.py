@@ -237,7 +237,7 @@ class EncryptedStateStore(TransformedStateStore):
 
 
 def encode_header(key_id: str) -> bytes:
-    """Return what precedes the nonce."""
+    """Return the header, which precedes the nonce."""
     return MAGIC + bytes((VERSION, len(key_id))) + key_id.encode()
 
 
@@ -268,7 +268,7 @@ async def reencrypt(store: StateStore, prefix: str = "") -> int:
 
 
 async def _reencrypt_key(store: EncryptedStateStore, key: str) -> bool:
-    """Whether the value of a key used another key and was written again."""
+    """Encrypt a value with the first key, and return whether it used another one."""
     while True:
         entry = await store.inner.get(key)
         if entry is None or store._read_key_id(key, entry.value) == store.keys.ids[0]:

@@ -189,7 +189,7 @@ class RetryingStateStore(WrappedStateStore):
 
 
 def is_conditional(put: Put) -> bool:
-    """Whether a write has a condition."""
+    """Return whether a write has a condition."""
     return put.if_absent or put.if_match is not None
 
 
