@@ -81,6 +81,31 @@ asyncio.run(store.close())
 
 
 @LOCAL
+def test_a_child_forked_during_the_writes_of_many_tasks_can_write(url):
+    program = """
+store = holdfast.open_state_store(sys.argv[1])
+async def put_all(name):
+    await asyncio.gather(*(store.put(f"{name}/{task}", b"x" * 5000) for task in range(30)))
+async def fork_while_writing():
+    for number in range(6):
+        writes = asyncio.ensure_future(put_all(f"parent/{number}"))
+        await asyncio.sleep(0.002 * number)
+        def in_new_thread():
+            thread = threading.Thread(target=lambda: asyncio.run(put_all(f"child/{number}")))
+            thread.start()
+            thread.join()
+        check(in_child(in_new_thread))
+        await writes
+asyncio.run(fork_while_writing())
+async def count(name):
+    return len([key async for key in store.list(name)])
+print(asyncio.run(count("parent/")), asyncio.run(count("child/")))
+asyncio.run(store.close())
+"""
+    assert run(program, url) == "180 180\n"
+
+
+@LOCAL
 def test_a_child_forked_during_a_commit_can_continue_the_session(url):
     program = """
 session = holdfast.BlockingSession.open(sys.argv[1], agent_id="bot", session_id="ses")

@@ -40,20 +40,24 @@ def run(*arguments: object) -> dict:
 
 @LOCAL
 def test_increments_from_four_processes_are_all_counted(url):
-    assert run("count", url, 4, 100) == {"failed": 0, "total": 400}
+    assert run("count", url, 4, 1, 100) == {"failed": 0, "total": 400}
+
+
+def test_increments_from_tasks_of_two_processes_are_all_counted(tmp_path):
+    url = f"sqlite:///{tmp_path}/state.db"
+    assert run("count", url, 2, 8, 10) == {"failed": 0, "total": 160}
 
 
 @LOCAL
-def test_kill_9_at_a_random_time_loses_no_acknowledged_write(url, scheme, tmp_path):
-    found = run("crash", url, 10, 7)
-    assert found.pop("acknowledged") >= 30
+@pytest.mark.parametrize(("tasks", "rounds"), [(1, 6), (8, 4)])
+def test_kill_9_at_a_random_time_loses_no_acknowledged_write(url, scheme, tasks, rounds, tmp_path):
+    found = run("crash", url, tasks, rounds, 7)
+    assert found.pop("acknowledged") >= 3 * tasks * rounds
     assert found == {"torn": 0, "lost": 0, "halves": 0}
     if scheme == "file":
         assert list((tmp_path / "agents" / "~holdfast" / "writing").iterdir()) == []
         left = [path for path in (tmp_path / "agents").rglob("*") if path.is_file()]
-        assert [path for path in left if path.parent.name != "locks"] == [
-            tmp_path / "agents/latest"
-        ]
+        assert [path for path in left if path.parent.name != "locks"] == []
 
 
 @contextmanager

@@ -15,9 +15,10 @@ except ImportError:
     F_FULLFSYNC = None
 
 RUN_INLINE: ContextVar[bool] = ContextVar("holdfast_run_inline", default=False)
-"""Whether a call may block its event loop on the disk instead of using a thread of the store.
+"""Whether a call does its work in the calling thread instead of a thread of the store.
 
-For loops that serve a single caller, which waits anyway: a thread would only add overhead.
+For synchronous callers, which wait anyway: another thread would only add overhead. Any number of
+threads may do so at once. SQLite's calls then need no event loop, because they never suspend.
 """
 
 HINTS = {

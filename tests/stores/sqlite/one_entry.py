@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from holdfast.stores.sqlite import SqliteStateStore
+from holdfast.stores.sqlite import SqliteStateStore, group_commit
+from holdfast.stores.sqlite.write_calls import apply_calls
 
 
 def connections(store):
     """Return the open connections of a store."""
     return store._connections._connections
+
+
+def during_transaction(monkeypatch, act):
+    """Call ``act(database, calls)`` within each transaction, after the calls were applied."""
+
+    def apply_and_act(database, calls):
+        apply_calls(database, calls)
+        act(database, calls)
+
+    monkeypatch.setattr(group_commit, "apply_calls", apply_and_act)
 
 
 async def put_one(path, key="a", value=b"1", **options):

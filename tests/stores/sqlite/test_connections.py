@@ -13,7 +13,7 @@ import pytest
 from holdfast import StateStoreError, open_state_store
 from holdfast.stores.sqlite import SqliteStateStore
 from holdfast.stores.sqlite.connections import Connections
-from stores.sqlite.one_entry import connections, get_one, put_one
+from stores.sqlite.one_entry import connections, during_transaction, get_one, put_one
 from support.async_tests import run_async
 
 
@@ -238,12 +238,13 @@ def test_a_backup_copied_over_an_open_file_is_unchanged(path):
     run_async(use())
 
 
-def test_a_write_to_a_file_that_is_being_removed_is_not_acknowledged(path):
+def test_a_write_to_a_file_that_is_being_removed_is_not_acknowledged(path, monkeypatch):
     async def use():
         async with SqliteStateStore(path) as store:
             await store.put("a", b"1")
+            during_transaction(monkeypatch, lambda *_: remove(path))
             with pytest.raises(StateStoreError, match="removed or replaced"):
-                await store._write(lambda _: remove(path))
+                await store.put("b", b"1")
 
     run_async(use())
 

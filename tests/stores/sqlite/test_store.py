@@ -7,16 +7,18 @@ import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from holdfast import IntegrityError, Put, StateStoreError, open_state_store
 from holdfast.stores.sqlite import SqliteStateStore
+from holdfast.stores.sqlite.connections import Connections
 from holdfast.stores.wrappers.prefix import PrefixedStateStore
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 from holdfast.testing import StateStoreSuite
 from holdfast.testing.checks import collect_keys
-from stores.sqlite.one_entry import connections, get_one, put_one
+from stores.sqlite.one_entry import connections, during_transaction, get_one, put_one
 from support.async_tests import run_async
 
 
@@ -54,7 +56,7 @@ async def count_steps(path, **arguments):
         count += 1
 
     async with SqliteStateStore(path) as store:
-        store._readers = ThreadPoolExecutor(1)  # one thread, one connection
+        store._connections.readers = ThreadPoolExecutor(1)  # one thread, one connection
         await store.get("k/000000")
         for connection in connections(store):
             connection.set_progress_handler(step, 1)
@@ -85,7 +87,7 @@ def test_deleting_shrinks_the_file(path):
             return full, await pages(store)
 
     async def pages(store):
-        return await store._write(lambda base: base.execute("PRAGMA page_count").fetchone()[0])
+        return await store._read(lambda base: base.execute("PRAGMA page_count").fetchone()[0], 0)
 
     full, left = run_async(churn())
     assert left < full / 2
@@ -146,19 +148,25 @@ def test_check_of_a_missing_or_unreadable_file_creates_nothing(path):
     asyncio.run(work())
 
 
-def test_a_delete_succeeds_even_if_the_file_cannot_be_shrunk(path):
+def test_a_delete_succeeds_even_if_the_file_cannot_be_shrunk(path, monkeypatch):
     async def use():
         async with SqliteStateStore(path) as store:
             await store.put("large", b"x" * 20_000_000)
             other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            with closing(other):
+            with closing(other), monkeypatch.context() as patch:
+                check_file = Connections.check_file
 
-                def delete_and_lock(database):
-                    database.execute("DELETE FROM entries WHERE key = 'large'")
+                def check_and_lock(self):
+                    check_file(self)
+                    if not locked.is_set():
+                        return
                     other.execute("BEGIN IMMEDIATE")
-                    return True
 
-                assert await store._write(delete_and_lock, deletes=True)
+                locked = Event()
+                during_transaction(patch, lambda *_: locked.set())
+                patch.setattr(Connections, "check_file", check_and_lock)
+                assert await store.delete("large")
+                assert other.in_transaction
             await store.put("a", b"1")
 
     run_async(use())
@@ -166,14 +174,14 @@ def test_a_delete_succeeds_even_if_the_file_cannot_be_shrunk(path):
 
 
 def test_a_value_larger_than_sqlite_allows_is_rejected(path, monkeypatch):
+    def overflow(*_):
+        raise OverflowError("BLOB longer than INT_MAX bytes")
+
     async def use():
         async with SqliteStateStore(path) as store:
-
-            def overflow(_):
-                raise OverflowError("BLOB longer than INT_MAX bytes")
-
+            during_transaction(monkeypatch, overflow)
             with pytest.raises(StateStoreError, match="1 GB"):
-                await store._write(overflow)
+                await store.put("a", b"1")
 
     run_async(use())
 

@@ -1,4 +1,4 @@
-"""Connections to a SQLite file: one per thread, and never to a file that was replaced."""
+"""Connections to a SQLite file: one that writes, some that read, none to a replaced file."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Condition, local
+from threading import Condition
 from urllib.parse import quote
 
 from holdfast.errors import StateStoreError
@@ -20,6 +21,9 @@ APPLICATION_ID = 0x486F6C64
 SPARE_PAGES = 1024
 MAX_TIMEOUT = 2_000_000.0  # SQLite counts milliseconds in 31 bits
 MAX_LOG_BYTES = 16 * 1024 * 1024  # of the write-ahead log on disk when it is empty
+READERS = 4  # threads of calls that are not inline
+MAX_IDLE_READERS = 8
+MAX_STATEMENTS = 256  # that a connection keeps compiled
 
 SCHEMA = f"""
 CREATE TABLE entries (key TEXT NOT NULL PRIMARY KEY, etag TEXT NOT NULL, value BLOB NOT NULL);
@@ -36,7 +40,7 @@ INHERITED: list[sqlite3.Connection] = []
 
 
 class Connections(ForkAware):
-    """The connections of one process to one file.
+    """The connections of one process to one file: one that writes, and some that read.
 
     SQLite does not support using a connection after a fork: the child would have the parent's view
     of its locks. So a fork waits until no connection is in use and closes all of them; both
@@ -48,9 +52,10 @@ class Connections(ForkAware):
         self.path = Path(path).absolute()
         self.display_url = display_url
         self.timeout = min(timeout, MAX_TIMEOUT)
-        self.process = os.getpid()
-        self._thread = local()  # has the connection of each thread
         self._file: tuple[int, int] | None = None  # the file of the first connection
+        self._writer: sqlite3.Connection | None = None
+        self._idle_readers: list[sqlite3.Connection] = []
+        self.readers = ThreadPoolExecutor(READERS, "holdfast-sqlite-read")
         self._connections: list[sqlite3.Connection] = []
         self._change = Condition()
         self._uses = 0
@@ -58,11 +63,19 @@ class Connections(ForkAware):
         super().__init__()
 
     def close(self) -> None:
-        """Close all connections. The last one merges the write-ahead log into the database."""
+        """Close all connections when none is in use. The last one merges the log into the file."""
+        self.readers.shutdown()
+        with self._change:
+            while self._uses:
+                self._change.wait()
+            self._close_all()
+
+    def _close_all(self) -> None:
         for database in self._connections:
             database.close()
         self._connections.clear()
-        self._thread = local()
+        self._idle_readers.clear()
+        self._writer = None
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
@@ -76,7 +89,8 @@ class Connections(ForkAware):
         finally:
             with self._change:
                 self._uses -= 1
-                self._change.notify_all()
+                if not self._uses:
+                    self._change.notify_all()
 
     def before_fork(self, end: float) -> None:
         """Wait until no connection is in use, and close all."""
@@ -85,7 +99,7 @@ class Connections(ForkAware):
             while self._uses and (left := end - time.monotonic()) > 0:
                 self._change.wait(left)
             if not self._uses:
-                self.close()
+                self._close_all()
 
     def after_fork_in_parent(self) -> None:
         """Allow new connections."""
@@ -98,51 +112,55 @@ class Connections(ForkAware):
         # Connections still in use are neither used nor closed here: SQLite would act on the
         # parent's locks.
         INHERITED.extend(self._connections)
-        self.process = os.getpid()
-        self._thread = local()
+        self.readers = ThreadPoolExecutor(READERS, "holdfast-sqlite-read")
+        self._writer = None
+        self._idle_readers = []
         self._connections = []
         self._change = Condition()
         self._uses = 0
         self._is_forking = False
 
     def writing(self) -> sqlite3.Connection:
-        """Return this thread's connection for writing, and create the database if needed.
+        """Return the connection that writes, and create the database if needed.
+
+        Only one thread may call this and use the connection at a time.
 
         Raises:
             StateStoreError: The file was replaced, or is not a database of this Holdfast.
 
         """
-        database = self._current()
-        if database is None:
+        self.check_file()
+        if self._writer is None:
             make_folder(self.path.parent)
             with self._connect("rwc") as database:
                 self._prepare(database)
-            self._thread.database = database
-        return database
+            self._writer = database
+        return self._writer
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection | None]:
-        """Yield this thread's connection, or None if there is no database; creates no files.
+        """Yield a connection that reads, or None if there is no database; creates no files.
 
         Raises:
             StateStoreError: The file was replaced, or is not a database of this Holdfast.
 
         """
-        current = self._current()
-        if current is not None:
-            yield current
-        elif file_identity(self.path) is None:
-            yield None
-        else:
+        self.check_file()
+        try:
+            database, reusable = self._idle_readers.pop(), True
+        except IndexError:
+            if file_identity(self.path) is None:
+                yield None
+                return
             database, reusable = self._connect_for_reading()
-            if reusable:
-                self._thread.database = database
-            try:
-                yield database if reusable or self._read_version(database) else None
-            finally:
-                if not reusable:
-                    self._connections.remove(database)
-                    database.close()
+        try:
+            yield database if reusable or self._read_version(database) else None
+        finally:
+            if reusable and len(self._idle_readers) < MAX_IDLE_READERS:
+                self._idle_readers.append(database)
+            else:
+                self._connections.remove(database)
+                database.close()
 
     def _connect_for_reading(self) -> tuple[sqlite3.Connection, bool]:
         """Return a new connection, and whether it can be used for more than one call."""
@@ -170,13 +188,16 @@ class Connections(ForkAware):
         """Whether the database exists in a folder that is not writable."""
         return os.access(self.path, os.F_OK) and not os.access(self.path.parent, os.W_OK)
 
-    def _current(self) -> sqlite3.Connection | None:
-        """Return this thread's connection, if any, and check that the file is still the same."""
+    def check_file(self) -> None:
+        """Check that the file is still the one of the first connection.
+
+        Raises:
+            StateStoreError: The file was removed or replaced.
+
+        """
         if self._file is not None and self._file != file_identity(self.path):
             # The write-ahead log belongs to the former file and would be merged into the new one.
             raise self._replaced_error()
-        database: sqlite3.Connection | None = getattr(self._thread, "database", None)
-        return database
 
     def _replaced_error(self) -> StateStoreError:
         return StateStoreError(
@@ -194,6 +215,7 @@ class Connections(ForkAware):
             timeout=self.timeout,
             isolation_level=None,
             check_same_thread=False,
+            cached_statements=MAX_STATEMENTS,
         )
         try:
             database.execute("PRAGMA synchronous = FULL")
@@ -209,9 +231,9 @@ class Connections(ForkAware):
         self._connections.append(database)
 
     def reclaim_all_space(self) -> None:
-        """Remove all unused pages from the file, if this thread has a connection."""
-        if hasattr(self._thread, "database"):
-            reclaim_space(self._thread.database, everything=True)
+        """Remove all unused pages from the file, if there is a connection that writes."""
+        if self._writer is not None:
+            reclaim_space(self._writer, everything=True)
 
     def _prepare(self, database: sqlite3.Connection) -> None:
         if self._read_version(database) == VERSION:

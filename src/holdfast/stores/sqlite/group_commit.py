@@ -1,0 +1,206 @@
+"""Group commit: the calls that are queued for a database are written in one transaction.
+
+Syncing the disk takes longer than all the rest of a small write, so calls that arrive during a sync
+wait and share the next one. Whoever holds the lock writes for all: the store's own thread, or a
+thread that runs its call inline. A call stays in the queue until it is done, so a writer that is
+interrupted leaves it to the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from copy import copy
+from threading import Lock
+
+from holdfast.errors import StateStoreError
+from holdfast.process_fork import ForkAware
+from holdfast.stores.sqlite.connections import Connections, reclaim_space
+from holdfast.stores.sqlite.errors import explain_error, may_be_written
+from holdfast.stores.sqlite.write_calls import WriteCall, apply_calls
+
+# Of one transaction. A call that is larger gets its own.
+MAX_CALLS = 512
+MAX_BYTES = 8 * 1024 * 1024
+RECLAIM_INTERVAL = 64
+
+
+class GroupCommit(ForkAware):
+    """The queue of calls that write to one database."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._start()
+        super().__init__()
+
+    def _start(self) -> None:
+        self._queue: deque[WriteCall] = deque()
+        self._lock = Lock()  # held by the thread that writes
+        self._thread = ThreadPoolExecutor(1, "holdfast-sqlite-write")
+        self._schedule = Lock()
+        self._is_scheduled = False  # whether the thread will look at the queue
+        self._failed = 0  # calls at the front of the queue to try alone
+        self._writes = 0  # since space was last reclaimed
+
+    def before_fork(self, deadline: float) -> None:
+        """Do nothing: the connections wait until the group in progress is written."""
+
+    def after_fork_in_parent(self) -> None:
+        """Do nothing."""
+
+    def after_fork_in_child(self) -> None:
+        """Start with an empty queue, because the parent writes what is queued."""
+        self._start()
+
+    async def submit(self, call: WriteCall) -> list[str]:
+        """Write in the store's own thread. A call that is cancelled before its turn is not written.
+
+        Raises:
+            ConflictError: A condition does not hold.
+            StateStoreError: The database cannot be written.
+            RuntimeError: The queue is closed.
+
+        """
+        call.future = asyncio.get_running_loop().create_future()
+        with self._schedule:
+            self._queue.append(call)
+            if not self._is_scheduled:
+                try:
+                    self._is_scheduled = True
+                    self._thread.submit(self._write_queue)
+                except RuntimeError:
+                    self._is_scheduled = False
+                    call.future.cancel()
+                    raise
+        return await call.future
+
+    def run(self, call: WriteCall) -> list[str]:
+        """Write in the current thread, together with the queued calls of others.
+
+        Raises:
+            ConflictError: A condition does not hold.
+            StateStoreError: The database cannot be written.
+
+        """
+        self._queue.append(call)
+        try:
+            with self._lock:
+                while not call.is_done:
+                    self._write_group()
+        except BaseException:
+            call.is_abandoned = True  # not to be written when nobody waits for it
+            raise
+        if call.error is not None:
+            raise call.error
+        return call.result
+
+    def close(self) -> None:
+        """Write what is queued, and remove unused space from the file."""
+        self._thread.shutdown()
+        with self._lock, self._connections.in_use():
+            self._connections.reclaim_all_space()
+
+    def _write_queue(self) -> None:
+        self._is_scheduled = False  # a call that is queued from now on may be too late for this
+        while self._queue:
+            with self._lock:
+                self._write_group()
+
+    def _write_group(self) -> None:
+        """Write the first calls of the queue. The current thread holds the lock."""
+        self._remove_finished()
+        waiting = len(self._queue)
+        if not waiting:
+            return
+        group: list[WriteCall] = []
+        with self._connections.in_use():
+            try:
+                database = self._connections.writing()
+                try:
+                    # Calls that are queued while this waits for other processes join the group.
+                    database.execute("BEGIN IMMEDIATE")
+                    group = self._choose_group()
+                    apply_calls(database, group)
+                    database.execute("COMMIT")
+                except BaseException as error:
+                    # SQLite may have rolled back by itself, as on a full disk.
+                    if database.in_transaction:
+                        database.execute("ROLLBACK")
+                    elif not isinstance(error, Exception):
+                        self._finish(group)  # an interrupt, just after the commit
+                    raise
+                self._connections.check_file()
+            except Exception as error:  # noqa: BLE001 - raised by the calls
+                if len(group) > 1 and not concerns_all(error):
+                    self._failed = len(group)  # one of them may be the cause: try each alone
+                else:
+                    self._fail(group or [self._queue[at] for at in range(waiting)], error)
+            else:
+                self._finish(group)
+                self._reclaim_space(database, group)
+
+    def _choose_group(self) -> list[WriteCall]:
+        """Return the first calls of the queue that are not cancelled, up to the limits."""
+        group: list[WriteCall] = []
+        size = 0
+        limit = 1 if self._failed else MAX_CALLS
+        for at in range(len(self._queue)):
+            call = self._queue[at]
+            if call.is_done or call.is_cancelled():
+                continue
+            size += call.size
+            if len(group) == limit or (group and size > MAX_BYTES):
+                break
+            group.append(call)
+        self._failed = max(0, self._failed - 1)
+        return group
+
+    def _fail(self, group: Sequence[WriteCall], error: Exception) -> None:
+        """Give each call its own copy of an error, because each adds its traceback."""
+        for call in group:
+            explained = explain_error(error, self._connections)
+            call.error = copy(error) if explained is error else explained
+            call.error.__cause__ = error
+        self._finish(group)
+
+    def _finish(self, group: Sequence[WriteCall]) -> None:
+        """Wake the callers, with one message to each event loop, and remove their calls."""
+        by_loop: dict[asyncio.AbstractEventLoop, list[WriteCall]] = {}
+        for call in group:
+            call.is_done = True
+            if call.future is not None:
+                by_loop.setdefault(call.future.get_loop(), []).append(call)
+        for loop, calls in by_loop.items():
+            with suppress(RuntimeError):  # the loop was closed
+                loop.call_soon_threadsafe(set_outcomes, calls)
+        self._remove_finished()
+
+    def _remove_finished(self) -> None:
+        while self._queue and (self._queue[0].is_done or self._queue[0].is_cancelled()):
+            self._queue.popleft()
+
+    def _reclaim_space(self, database: sqlite3.Connection, group: Sequence[WriteCall]) -> None:
+        self._writes += len(group)
+        if self._writes >= RECLAIM_INTERVAL or any(call.deletes for call in group):
+            self._writes = 0
+            reclaim_space(database)
+
+
+def concerns_all(error: Exception) -> bool:
+    """Whether an error within a transaction is not due to one of its calls."""
+    return isinstance(error, StateStoreError) or may_be_written(error)
+
+
+def set_outcomes(calls: Sequence[WriteCall]) -> None:
+    """Give the callers in the current event loop their results and errors."""
+    for call in calls:
+        if call.future is None or call.future.done():
+            continue  # cancelled
+        if call.error is None:
+            call.future.set_result(call.result)
+        else:
+            call.future.set_exception(call.error)
