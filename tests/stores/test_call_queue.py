@@ -17,12 +17,19 @@ class Wire:
     def __init__(self):
         self.groups = []
         self.cancelled = []
+        self.sent_more = asyncio.Event()
+
+    async def wait_for_group(self, count):
+        while len(self.groups) < count:
+            self.sent_more.clear()
+            await self.sent_more.wait()
 
     async def send(self, take):
         room = iter(range(3))
         requests = take(lambda _: next(room, None) is not None)
         answer = asyncio.get_running_loop().create_future()
         self.groups.append((requests, answer))
+        self.sent_more.set()
         try:
             return await answer
         except asyncio.CancelledError:
@@ -133,13 +140,11 @@ async def test_a_group_that_hangs_does_not_block_the_next(monkeypatch):
     calls = submit(queue, "a")
     await settle()
     calls += submit(queue, "b")
-    while len(wire.groups) < 2:
-        await asyncio.sleep(0.002)
+    await wire.wait_for_group(2)
     wire.answer(1)
     assert await calls[1] == "B"
     calls += submit(queue, "c")
-    while len(wire.groups) < 3:
-        await asyncio.sleep(0.002)
+    await wire.wait_for_group(3)
     calls += submit(queue, "d")
     await asyncio.sleep(0.03)
     assert len(wire.groups) == 3  # no more lanes
