@@ -117,6 +117,24 @@ async def test_a_cancelled_call_is_not_sent_or_is_over():
 
 
 @async_test
+async def test_a_timeout_tells_whether_the_call_was_sent():
+    async def submit_briefly(request):
+        async with asyncio.timeout(0.02):
+            await queue.submit(request)
+
+    queue = CallQueue(Wire().send, max_lanes=1)
+    first = asyncio.create_task(submit_briefly("a"))
+    await asyncio.sleep(0.001)
+    with pytest.raises(TimeoutError) as waiting:
+        async with asyncio.timeout(0.001):
+            await queue.submit("b")
+    assert call_queue.was_not_sent(waiting.value)
+    with pytest.raises(TimeoutError) as sent:
+        await first
+    assert not call_queue.was_not_sent(sent.value)
+
+
+@async_test
 async def test_a_group_that_nobody_waits_for_is_cancelled():
     wire = Wire()
     queue = CallQueue(wire.send, max_lanes=1)

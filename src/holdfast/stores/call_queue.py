@@ -19,6 +19,16 @@ STALL = 0.1
 """Seconds that a call waits for a group that hangs, say on a lock, before the next one is sent."""
 
 
+NOT_SENT = object()
+"""In the ``CancelledError`` of a call that was cancelled while it waited."""
+
+
+def was_not_sent(error: TimeoutError) -> bool:
+    """Tell whether a call ran into its ``asyncio.timeout`` while it waited in a queue."""
+    cause = error.__cause__
+    return isinstance(cause, asyncio.CancelledError) and NOT_SENT in cause.args
+
+
 class Group(Generic[Request, Outcome]):
     """Calls that are sent together, by one task."""
 
@@ -76,12 +86,13 @@ class CallQueue(Generic[Request, Outcome]):
         try:
             return await call.future
         except asyncio.CancelledError:
+            if call in self._waiting:
+                self._waiting.remove(call)
+                raise asyncio.CancelledError(NOT_SENT) from None
             await self._abandon(call)
             raise
 
     async def _abandon(self, call: QueuedCall[Request, Outcome]) -> None:
-        if call in self._waiting:
-            self._waiting.remove(call)
         group = call.group
         if group is not None and group.task is not None and not group.task.done():
             if all(each.future.done() for each in group.calls):
