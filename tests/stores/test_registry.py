@@ -277,7 +277,7 @@ def test_an_incomplete_url_is_rejected_with_an_example(url):
 
 MISSING = [
     ("postgresql://host/db", "psycopg", "postgresql"),
-    ("postgresql://host/db", "psycopg_pool", "postgresql"),
+    ("postgresql://host/db", "psycopg", "postgresql"),
     ("redis://host", "redis", "redis"),
     ("s3://bucket", "obstore", "objectstore"),
     ("nats://host", "nats", "nats"),

@@ -21,6 +21,7 @@ from weakref import WeakKeyDictionary
 
 from holdfast.errors import ConflictError, StateStoreError
 from holdfast.stores.backend import Backend
+from holdfast.stores.call_queue import was_not_sent
 from holdfast.stores.urls import StoreURL
 
 Client = TypeVar("Client")
@@ -111,7 +112,8 @@ class RemoteStateStore(Backend, Generic[Client]):
             except StateStoreError as error:
                 failure, cause = error, error.__cause__
             except TimeoutError as error:
-                failure, cause = self._timed_out(unknown=sent), error
+                failure = self._timed_out(unknown=sent and not was_not_sent(error))
+                cause = error
             except self.failures as error:
                 failure, cause = self._explain_error(error), error
             unsure = unsure or (writes and failure.unknown)

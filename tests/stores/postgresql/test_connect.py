@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import random
 import shutil
@@ -13,11 +12,11 @@ from contextlib import suppress
 
 import psycopg
 import pytest
-from psycopg.sql import Identifier
+from psycopg.sql import SQL, Identifier
 
 from holdfast.errors import StateStoreError
 from holdfast.stores.entries import Entry, Put
-from holdfast.stores.postgresql.statements import CREATE_TABLE
+from holdfast.stores.postgresql.statements import CREATE_ENTRIES
 from holdfast.stores.registry import open_state_store
 from holdfast.testing.state_store_suite import collect_keys, increment
 from servers.process import Server, answers, free_port, wait_until
@@ -128,7 +127,7 @@ class TestOpening:
         role = f"role_{table}"
         postgres.execute(
             f"CREATE ROLE {role} LOGIN PASSWORD 'other'",
-            CREATE_TABLE.format(table=Identifier(table)).as_string(),
+            SQL(CREATE_ENTRIES).format(entries=Identifier(table)).as_string(),
             f"GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {role}",
         )
         url = postgres.url(table=table).replace("holdfast:s3cret%20word", f"{role}:other")
@@ -161,7 +160,7 @@ class TestOpening:
             formatted = traceback.TracebackException.from_exception(error, capture_locals=True)
             assert " word" not in "".join(formatted.format())
 
-    def test_a_raised_error_is_not_logged_as_a_warning(self, postgres, table, caplog):
+    def test_a_raised_error_is_not_logged(self, postgres, table, caplog):
         async def use():
             url = postgres.url(table=table).replace(f":{postgres.port}/", f":{free_port()}/")
             async with open_state_store(url) as store:
@@ -170,13 +169,6 @@ class TestOpening:
 
         asyncio.run(use())
         assert not caplog.records
-        logging.getLogger("psycopg.pool").warning("of another pool: %s", "theirs")
-        assert [record.levelname for record in caplog.records] == ["WARNING"]
-        caplog.clear()
-        with caplog.at_level(logging.DEBUG, "psycopg.pool"):
-            asyncio.run(use())
-        records = [record for record in caplog.records if "error connecting" in record.message]
-        assert {record.levelname for record in records} == {"DEBUG"}
 
     def test_an_unrelated_or_removed_table_is_reported(self, postgres, table):
         async def use():
@@ -232,8 +224,9 @@ class TestConnections:
                     await asyncio.gather(*(one() for _ in range(12)))
                 await asyncio.sleep(0.2)
                 (connection,) = store._connections.values()
-                stats = connection.client._pool.get_stats()
-                assert stats["pool_available"] == stats["pool_size"] == 3
+                pool = connection.client.pool
+                assert len(pool._idle) == len(pool._connections) <= 3
+                assert pool._slots._value == 3
 
         asyncio.run(use())
 
@@ -260,8 +253,10 @@ class TestConnections:
             await store.put("a", b"1")
             with psycopg.connect(postgres.url()) as other:
                 other.execute(f"LOCK TABLE {table}")
-                calls = [asyncio.create_task(store.get("a")) for _ in range(2)]
-                await asyncio.sleep(0.1)
+                calls = []
+                for _ in range(2):
+                    calls.append(asyncio.create_task(store.get("a")))
+                    await asyncio.sleep(0.1)
                 await store.close()
             held, waiting = await asyncio.gather(*calls, return_exceptions=True)
             assert isinstance(held, Entry)

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.errors import StateStoreError
 from holdfast.stores.entries import Entry, Put
-from holdfast.stores.postgresql import write_tokens
+from holdfast.stores.postgresql import client
 from holdfast.stores.registry import open_state_store
 from holdfast.testing.state_store_suite import read_all
 from servers.crashes import write_through_deaths
@@ -23,9 +23,9 @@ CANCEL_REQUEST = b"\x04\xd2\x16\x2e"
 
 
 class TestLostResponses(LostResponseSuite):
-    write_request = b"_done"
-    batch_request = b"COMMIT"
-    read_request = b"SELECT etag"
+    # Names of statements where they are executed; where they are prepared, their text follows.
+    write_request = batch_request = b"_write\x00\x00"
+    read_request = b"_read\x00\x00"
 
     @pytest.fixture
     def url(self, postgres, table):
@@ -83,7 +83,7 @@ class TestWriteTokens:
         asyncio.run(use())
 
     def test_tokens_are_removed_after_an_hour(self, postgres, table, monkeypatch):
-        monkeypatch.setattr(write_tokens, "SWEEP_INTERVAL", 2)
+        monkeypatch.setattr(client, "SWEEP_INTERVAL", 2)
 
         def old(token):
             postgres.execute(f"INSERT INTO {table}_done VALUES ('{token}', now() - interval '2 h')")

@@ -55,7 +55,7 @@ class TestListing:
         with psycopg.connect(postgres.url(), autocommit=True) as connection:
             for size in (3_000, 20_000):
                 name = Identifier(f"{table}_{size}")
-                connection.execute(statements.CREATE_TABLE.format(table=name))
+                connection.execute(SQL(statements.CREATE_ENTRIES).format(entries=name))
                 connection.execute(
                     SQL(
                         "ALTER TABLE {0} SET (autovacuum_enabled = false); INSERT INTO {0} "
@@ -65,25 +65,25 @@ class TestListing:
                 )
                 if known == "with statistics":
                     connection.execute(SQL("VACUUM ANALYZE {}").format(name))
+                built = statements.Statements([f"{table}_{size}"])
                 work[size] = [
-                    count_rows_read(connection, statement, name, above, [*bounds, 1000])
-                    for statement, above, bounds in (
-                        (statements.PAGE_ALL, ">=", ("", "")),
-                        (statements.PAGE_ALL, ">", ("key/000500", "")),
-                        (statements.PAGE_BELOW, ">=", ("key/", "", "key0", "")),
-                        (statements.PAGE_BELOW, ">", ("key/000500", "", "key0", "")),
+                    count_rows_read(connection, statement, bounds)
+                    for statement, bounds in (
+                        (built.page, ["", "", 1000]),
+                        (built.page, ["key/000500", "", 1000]),
+                        (built.page_below, ["key/", "", 1000, "key0", ""]),
+                        (built.page_below, ["key/000500", "", 1000, "key0", ""]),
                     )
                 ]
         assert work[3_000] == work[20_000]
         assert max(work[20_000]) <= 1_002
 
 
-def count_rows_read(connection, statement, table, above, values):
+def count_rows_read(connection, statement, values):
     """Return the most rows that any step of the query plan processed."""
-    query = SQL("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ") + statement.format(
-        table=table, above=SQL(above)
-    )
-    steps = [connection.execute(query, values).fetchone()[0][0]["Plan"]]
+    query = "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + statement.text.decode()
+    cursor = psycopg.RawCursor(connection).execute(query, values)
+    steps = [cursor.fetchone()[0][0]["Plan"]]
     kinds = []
     most = 0
     while steps:

@@ -6,9 +6,11 @@ import asyncio
 
 import pytest
 
+from holdfast.errors import StateStoreError
 from holdfast.stores.registry import open_state_store
 from holdfast.testing import StateStoreSuite
 from holdfast.testing.state_store_suite import collect_keys, read_all
+from stores.remote_faults import through
 
 
 class TestRedis(StateStoreSuite):
@@ -57,5 +59,53 @@ class TestListing:
             for number, store in enumerate(stores):
                 assert await read_all(store) == {"a": b"%d" % number}
                 await store.close()
+
+        asyncio.run(use())
+
+
+class TestGroups:
+    def test_many_tasks_share_a_pipeline_and_fail_alone(self, redis_server, namespace):
+        async def use():
+            url = redis_server.url(namespace=namespace)
+            async with open_state_store(url) as store:
+                etag = await store.put("a", b"1")
+                with redis_server.client() as client:
+                    client.script_flush()
+                    client.set(f"{{holdfast:{namespace}}}:e:z", "another program's")
+                found = await asyncio.gather(
+                    *(store.put(f"{n}", b"1", if_absent=True) for n in range(50)),
+                    store.put("a", b"2", if_absent=True),
+                    store.put("a", b"2", if_match=etag),
+                    store.put("a", b"3", if_match=etag),
+                    store.put("z", b"1"),
+                    store.delete("missing"),
+                    return_exceptions=True,
+                )
+                names = [type(outcome).__name__ for outcome in found[50:]]
+                assert names == ["ConflictError", "str", "ConflictError", "StateStoreError", "bool"]
+                read = await asyncio.gather(
+                    *(store.get(f"{n}") for n in range(50)),
+                    store.get_many(["a", "z"]),
+                    return_exceptions=True,
+                )
+                assert [entry.etag for entry in read[:50]] == found[:50]
+                assert isinstance(read[50], StateStoreError)
+
+        asyncio.run(use())
+
+    def test_a_pipeline_whose_connection_is_cut_is_applied_once(
+        self, redis_server, proxy, namespace
+    ):
+        async def use():
+            url = redis_server.url(namespace=namespace)
+            async with open_state_store(through(proxy, url, redis_server)) as store:
+                await store.put("a", b"1")
+                proxy.lose_next_answer(after=b"EVALSHA")
+                etags = await asyncio.gather(
+                    *(store.put(f"{n}", b"1", if_absent=True) for n in range(20))
+                )
+                assert proxy.lost == 1
+                for number, etag in enumerate(etags):
+                    assert (await store.get(f"{number}")).etag == etag
 
         asyncio.run(use())

@@ -8,66 +8,157 @@ so a key is stored as its first characters, the rest, and a digest of the rest f
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from hashlib import sha256
 
-from psycopg.sql import SQL
+from psycopg.sql import SQL, Identifier
 
-from holdfast.stores.entries import Condition
+from holdfast.stores.postgresql.connection import (
+    BYTEA,
+    BYTEA_ARRAY,
+    INT4_ARRAY,
+    INT8,
+    TEXT,
+    TEXT_ARRAY,
+    Statement,
+)
+
+DONE_SUFFIX = "_done"
+"""What the name of the table of write tokens adds to that of the entries."""
 
 HEAD = 500
 """Characters of a key in the index: at most 2,000 bytes, next to the digest."""
 
 ESCAPES = {0: "\x01\x01", 1: "\x01\x02"}
 
-CREATE_TABLE = SQL("""CREATE TABLE IF NOT EXISTS {table} (
+CREATE_ENTRIES = """CREATE TABLE IF NOT EXISTS {entries} (
     head text COLLATE "C" NOT NULL,
     tail_digest bytea NOT NULL,
     tail text COLLATE "C" NOT NULL,
     etag text NOT NULL,
     value bytea NOT NULL,
     PRIMARY KEY (head, tail_digest)
-)""")
-GET = SQL("SELECT etag, value FROM {table} WHERE head = %s AND tail_digest = %s")
-GET_MANY = SQL(
-    "SELECT head, tail, etag, value FROM {table} JOIN unnest(%s::text[], %s::bytea[]) "
-    "AS wanted (head, tail_digest) USING (head, tail_digest)"
+)"""
+# The second index is for the deletion. It has no name, so it cannot clash with an existing one.
+CREATE_TOKENS = """CREATE TABLE IF NOT EXISTS {tokens} (
+    token text PRIMARY KEY,
+    at timestamptz NOT NULL DEFAULT now(),
+    UNIQUE (at, token)
+)"""
+MISSING = """SELECT name FROM unnest($1::text[]) AS name WHERE to_regclass(name) IS NULL"""
+
+# A lateral query with a limit or a lock is never turned into a join that reads the whole table.
+GET = """SELECT wanted.number, entry.etag, entry.value
+FROM unnest($1::text[], $2::bytea[]) WITH ORDINALITY AS wanted (head, tail_digest, number),
+LATERAL (
+    SELECT etag, value FROM {entries}
+    WHERE head = wanted.head AND tail_digest = wanted.tail_digest LIMIT 1
+) AS entry"""
+
+# Several calls of put or put_many in one transaction. Each row of the arrays is a condition or a
+# put of a call, in the order of keys; no two calls have a row in common that one of them writes.
+#
+# First all rows are locked until the commit, so that no other writer deletes or replaces one. As
+# every writer locks in the order of keys, no two writers wait for each other. A lock waits for a
+# concurrent writer and then returns the newest etag. Calls with a condition that does not hold
+# write nothing, and their conflicts are returned. A key that did not exist is inserted: if another
+# writer was faster, the unique index aborts the whole statement, and the calls are sent again.
+WRITE = """WITH held AS MATERIALIZED (
+    SELECT number, entry.etag
+    FROM unnest($1::text[], $2::bytea[]) WITH ORDINALITY AS wanted (head, tail_digest, number),
+    LATERAL (
+        SELECT etag FROM {entries}
+        WHERE head = wanted.head AND tail_digest = wanted.tail_digest FOR UPDATE
+    ) AS entry
+), step AS MATERIALIZED (
+    SELECT given.*, held.etag AS found
+    FROM unnest(
+        $1::text[], $2::bytea[], $3::text[], $4::int4[], $5::text[], $6::text[], $7::bytea[]
+    ) WITH ORDINALITY AS given (head, tail_digest, tail, call, expected, etag, value, number)
+    LEFT JOIN held ON held.number = given.number
+), conflict AS MATERIALIZED (
+    SELECT number, call, found FROM step WHERE CASE expected
+        WHEN '' THEN false
+        WHEN 'absent' THEN found IS NOT NULL
+        ELSE found IS DISTINCT FROM expected
+    END
+), put AS MATERIALIZED (
+    SELECT * FROM step WHERE etag <> '' AND call <> ALL (ARRAY(SELECT call FROM conflict))
+), inserted AS (
+    INSERT INTO {entries} (head, tail_digest, tail, etag, value)
+    SELECT head, tail_digest, tail, etag, value FROM put WHERE found IS NULL
+), updated AS (
+    INSERT INTO {entries} (head, tail_digest, tail, etag, value)
+    SELECT head, tail_digest, tail, etag, value FROM put WHERE found IS NOT NULL
+    ON CONFLICT (head, tail_digest) DO UPDATE SET etag = excluded.etag, value = excluded.value
+), token AS (
+    INSERT INTO {tokens} (token)
+    SELECT token FROM unnest($8::text[]) WITH ORDINALITY AS written (token, call)
+    WHERE call - 1 <> ALL (ARRAY(SELECT call FROM conflict))
 )
-# Lock the rows of conditions until the commit, so that no other writer deletes or replaces one (FOR
-# KEY SHARE would allow an update). They are locked before anything is written, and in key order, so
-# batches that share conditions do not wait for each other. If two batches each need what the other
-# writes, PostgreSQL detects the deadlock, and the batch that it aborts is retried.
-HOLD = (
-    "SELECT etag FROM {table} JOIN unnest(%s::text[], %s::bytea[], %s::text[]) "
-    "AS needed (head, tail_digest, etag) USING (head, tail_digest, etag) "
-    "ORDER BY head, tail_digest FOR SHARE OF {table}"
+SELECT number, found FROM conflict"""
+
+# Returns the etag that was found. An empty $3 is no condition.
+DELETE = """WITH held AS MATERIALIZED (
+    SELECT etag FROM {entries} WHERE head = $1 AND tail_digest = $2 FOR UPDATE
+), deleted AS (
+    DELETE FROM {entries} WHERE head = $1 AND tail_digest = $2
+    AND EXISTS (SELECT 1 FROM held WHERE $3 IN ('', held.etag)) RETURNING 1
+), token AS (
+    INSERT INTO {tokens} (token) SELECT $4 FROM deleted
 )
-WITH_HELD = "WITH held AS MATERIALIZED (" + HOLD + ") "
-ALL_HELD = "(SELECT count(*) FROM held) = cardinality(%s::text[])"
-# {held} and {given} are these two if the write has conditions, and otherwise empty and true.
-INSERT = (
-    "{held}INSERT INTO {table} (head, tail_digest, tail, etag, value) "
-    "SELECT %s::text, %s::bytea, %s::text, %s::text, %s::bytea WHERE {given} "
-    "ON CONFLICT (head, tail_digest) "
+SELECT etag FROM held"""
+
+FIND_DONE = """SELECT 1 FROM {tokens} WHERE token = $1"""
+# One writer at a time, so that two do not wait for each other, and a limited number at once.
+SWEEP_DONE = """WITH turn AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($1) AS ours),
+old AS MATERIALIZED (
+    SELECT token FROM {tokens}, turn WHERE ours AND at < now() - interval '1 hour'
+    ORDER BY at LIMIT 2000
 )
-PUT = SQL(INSERT + "DO UPDATE SET etag = excluded.etag, value = excluded.value")
-PUT_ABSENT = SQL(INSERT + "DO NOTHING")
-PUT_MATCH = SQL(
-    "{held}UPDATE {table} SET etag = %s, value = %s "
-    "WHERE head = %s AND tail_digest = %s AND etag = %s AND {given}"
-)
-DELETE = SQL("DELETE FROM {table} WHERE head = %s AND tail_digest = %s")
-DELETE_MATCH = SQL("DELETE FROM {table} WHERE head = %s AND tail_digest = %s AND etag = %s")
-PAGE = "SELECT head, tail FROM {table} WHERE (head, tail) {above} (%s, %s)"
-# In a subquery: with a limit known when planning, a table without statistics is sorted completely.
-PAGE_END = " ORDER BY head, tail LIMIT (SELECT %s::bigint)"
-PAGE_ALL = SQL(PAGE + PAGE_END)
-PAGE_BELOW = SQL(PAGE + " AND (head, tail) < (%s, %s)" + PAGE_END)
+DELETE FROM {tokens} WHERE token = ANY (ARRAY(SELECT token FROM old))"""
+
+# The limit is a subquery, because with a limit known when planning, a table without statistics is
+# sorted completely.
+PAGE = """SELECT head, tail FROM {entries} WHERE (head, tail) >= ($1, $2)
+ORDER BY head, tail LIMIT (SELECT $3::bigint)"""
+PAGE_BELOW = """SELECT head, tail FROM {entries} WHERE (head, tail) >= ($1, $2)
+AND (head, tail) < ($4, $5) ORDER BY head, tail LIMIT (SELECT $3::bigint)"""
+
+
+class Statements:
+    """The statements of a store, whose table has this name, with its schema if any."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.entry_table, self.token_table = names[-1], names[-1] + DONE_SUFFIX
+        entries, tokens = Identifier(*names), Identifier(*names[:-1], self.token_table)
+        self.get = Statement.build("read", GET, TEXT_ARRAY, BYTEA_ARRAY, entries=entries)
+        self.write = Statement.build(
+            "write",
+            WRITE,
+            *(TEXT_ARRAY, BYTEA_ARRAY, TEXT_ARRAY, INT4_ARRAY),
+            *(TEXT_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, TEXT_ARRAY),
+            entries=entries,
+            tokens=tokens,
+        )
+        self.delete = Statement.build(
+            "write", DELETE, TEXT, BYTEA, TEXT, TEXT, entries=entries, tokens=tokens
+        )
+        self.page = Statement.build("page", PAGE, TEXT, TEXT, INT8, entries=entries)
+        self.page_below = Statement.build(
+            "page", PAGE_BELOW, TEXT, TEXT, INT8, TEXT, TEXT, entries=entries
+        )
+        self.find_token = Statement.build("find", FIND_DONE, TEXT, tokens=tokens)
+        self.delete_tokens = Statement.build("sweep", SWEEP_DONE, INT8, tokens=tokens)
+        self.missing = Statement.build("missing", MISSING, TEXT_ARRAY)
+        self.create = {
+            entries.as_string(): SQL(CREATE_ENTRIES).format(entries=entries).as_string(),
+            tokens.as_string(): SQL(CREATE_TOKENS).format(tokens=tokens).as_string(),
+        }
 
 
 def split_key(key: str) -> tuple[str, str]:
     """Return the head and the tail of a key, as stored in the table."""
-    text = key.translate(ESCAPES)
+    text = key.translate(ESCAPES) if "\x00" in key or "\x01" in key else key
     return text[:HEAD], text[HEAD:]
 
 
@@ -76,16 +167,10 @@ def join_key(head: str, tail: str) -> str:
     return (head + tail).replace("\x01\x01", "\x00").replace("\x01\x02", "\x01")
 
 
-def index_key(key: str) -> tuple[str, bytes]:
-    """Return the head and the digest of a key, which identify its row."""
-    head, tail = split_key(key)
-    return head, sha256(tail.encode()).digest() if tail else b""
-
-
-def condition_columns(conditions: Sequence[Condition]) -> list[object]:
-    """Return conditions as the columns of ``HOLD``: heads, digests, etags."""
-    rows = [(*index_key(each.key), sanitize_etag(each.etag)) for each in conditions]
-    return [[row[at] for row in rows] for at in range(3)]
+def index_key(key: str) -> tuple[bytes, bytes, bytes]:
+    """Return the head of a key and the digest of its tail, which identify its row, and the tail."""
+    head, tail = (part.encode() for part in split_key(key))
+    return head, sha256(tail).digest() if tail else b"", tail
 
 
 def sanitize_etag(etag: str) -> str:

@@ -8,43 +8,39 @@ from __future__ import annotations
 
 import math
 import re
-import secrets
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import nullcontext
-from hashlib import sha256
+from collections.abc import Sequence
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo, timeout_from_conninfo
-from psycopg.rows import TupleRow
-from psycopg.sql import SQL, Composed, Identifier
 
-from holdfast.errors import ConflictError, StateStoreError, short_repr
-from holdfast.stores.backend import etag_mismatch_error, key_exists_error, new_etag
+from holdfast.errors import StateStoreError, short_repr
+from holdfast.stores.backend import etag_mismatch_error
 from holdfast.stores.base import Etags
 from holdfast.stores.entries import Condition, Entry, Put
-from holdfast.stores.postgresql import statements, write_tokens
+from holdfast.stores.postgresql.client import LOCK, PostgresClient
+from holdfast.stores.postgresql.connection import Connection, pack_int8, pack_texts
 from holdfast.stores.postgresql.errors import explain_error, format_error
-from holdfast.stores.postgresql.pool import ConnectionPool, PooledConnection
+from holdfast.stores.postgresql.pool import ConnectionPool
 from holdfast.stores.postgresql.statements import (
-    condition_columns,
+    DONE_SUFFIX,
+    Statements,
     index_key,
     join_key,
     sanitize_etag,
     split_key,
 )
-from holdfast.stores.postgresql.write_tokens import TABLE_SUFFIX, WriteTokens
+from holdfast.stores.postgresql.writes import WriteRequest, write_alone
 from holdfast.stores.remote import PATIENCE, TIMEOUT, RemoteStateStore
 from holdfast.stores.urls import StoreURL
 from holdfast.stores.validation import KeyRange
+from holdfast.stores.write_batch import WriteBatch, new_token
 
 TABLE = "holdfast_entries"
 POOL = 10
 DAY = 86_400
-# Taken to create a table, so that two stores do not create it at the same time.
-LOCK = int.from_bytes(sha256(b"holdfast: make the table").digest()[:8], "big", signed=True)
 
 
-class PostgresStateStore(RemoteStateStore[ConnectionPool]):
+class PostgresStateStore(RemoteStateStore[PostgresClient]):
     """A store in a table of a PostgreSQL database, version 13 or later.
 
     A write is durable and visible when its call returns, unless the server is configured otherwise
@@ -71,14 +67,16 @@ class PostgresStateStore(RemoteStateStore[ConnectionPool]):
         super().__init__(url, timeout=timeout, patience=patience)
         self._conninfo = conninfo
         self._name = table
-        names = parse_table_name(table)
-        self._table = Identifier(*names)
-        self._tokens = WriteTokens(names, LOCK)
+        self._statements = Statements(parse_table_name(table))
         self._pool_size = pool
 
-    async def _connect(self) -> ConnectionPool:
+    async def _connect(self) -> PostgresClient:
         pool = ConnectionPool(
-            self.display_url, self._conninfo, size=self._pool_size, timeout=self._timeout
+            self.display_url,
+            self._conninfo,
+            size=self._pool_size,
+            # Less than an attempt's timeout, after which the outcome of a write would be unknown.
+            timeout=self._timeout * 0.9,
         )
         await pool.open()
         try:
@@ -87,199 +85,92 @@ class PostgresStateStore(RemoteStateStore[ConnectionPool]):
         except BaseException:
             await pool.close()
             raise
-        return pool
+        return PostgresClient(pool, self._statements)
 
-    async def _disconnect(self, client: ConnectionPool) -> None:
-        await client.close()
+    async def _disconnect(self, client: PostgresClient) -> None:
+        await client.pool.close()
 
-    async def _create_tables(self, connection: PooledConnection) -> None:
+    async def _create_tables(self, connection: Connection) -> None:
         # Only if missing, because a role may be allowed to use tables but not to create them.
-        tables = {
-            self._table.as_string(connection): statements.CREATE_TABLE.format(table=self._table),
-            self._tokens.table.as_string(connection): write_tokens.CREATE_TABLE.format(
-                done=self._tokens.table
-            ),
-        }
-        query = "SELECT name FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NULL"
-        missing = await (await connection.execute(query, [list(tables)])).fetchall()
-        try:
-            async with connection.transaction() if missing else nullcontext():
-                for (name,) in missing:
-                    await connection.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
-                    await connection.execute(tables[name])
-        except psycopg.errors.InsufficientPrivilege as error:
-            raise StateStoreError(
-                f"{self.display_url}: there is no table {name}, and the role may not create it: "
-                f"{format_error(error)}; grant it CREATE on the schema, or create {self._name} and "
-                f"{self._name}{TABLE_SUFFIX} with another role and grant it SELECT, INSERT, UPDATE "
-                "and DELETE on them"
-            ) from error
+        create = self._statements.create
+        for (name,) in await connection.run(self._statements.missing, pack_texts(list(create))):
+            table = (name or b"").decode()
+            try:
+                await connection.run_script(
+                    f"SELECT pg_advisory_xact_lock({LOCK}); {create[table]}"
+                )
+            except psycopg.errors.InsufficientPrivilege as error:
+                raise StateStoreError(
+                    f"{self.display_url}: there is no table {table}, and the role may not create "
+                    f"it: {format_error(error)}; grant it CREATE on the schema, or create "
+                    f"{self._name} and {self._name}{DONE_SUFFIX} with another role and grant it "
+                    "SELECT, INSERT, UPDATE and DELETE on them"
+                ) from error
 
     async def _get(self, key: str) -> Entry | None:
-        for etag, value in await self._read(statements.GET, index_key(key)):
-            return Entry(value, etag)
-        return None
+        return (await self._get_many([key])).get(key)
 
     async def _get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
-        columns = [list(column) for column in zip(*map(index_key, keys), strict=True)]
-        rows = await self._read(statements.GET_MANY, columns)
-        return {join_key(head, tail): Entry(value, etag) for head, tail, etag, value in rows}
+        return await self._run(lambda client, _unsure: client.reads.submit(keys))
 
     async def _page(self, key_range: KeyRange, count: int) -> Sequence[str]:
-        above = SQL(">" if key_range.exclusive else ">=")
-        low = split_key(key_range.low)
-        if key_range.high is None:
-            rows = await self._read(statements.PAGE_ALL, [*low, count], above=above)
-        else:
-            bounds = [*low, *split_key(key_range.high), count]
-            rows = await self._read(statements.PAGE_BELOW, bounds, above=above)
-        return [join_key(head, tail) for head, tail in rows]
+        # The next key after one is that with the lowest character added.
+        low = key_range.low + "\0" if key_range.exclusive else key_range.low
+        statement, bounds = self._statements.page, [low]
+        if key_range.high is not None:
+            statement, bounds = self._statements.page_below, [low, key_range.high]
+        heads = [part.encode() for bound in bounds for part in split_key(bound)]
 
-    async def _read(self, statement: SQL, values: Sequence[object], **parts: SQL) -> list[TupleRow]:
-        query = statement.format(table=self._table, **parts)
-
-        async def fetch(pool: ConnectionPool) -> list[TupleRow]:
+        async def read(pool: ConnectionPool) -> list[str]:
             async with pool.connection() as connection:
-                cursor = await connection.execute(query, values, binary=True)
-                return await cursor.fetchall()
+                rows = await connection.run(statement, *heads[:2], pack_int8(count), *heads[2:])
+            return [join_key(head.decode(), tail.decode()) for head, tail in rows]
 
-        return await self._run(lambda pool, _unsure: fetch(pool))
+        return await self._run(lambda client, _unsure: read(client.pool))
 
-    async def _put(self, put: Put, conditions: Sequence[Condition] = ()) -> str:
-        etag = new_etag()
-        query, values = self._put_query(put, etag, conditions)
-
-        async def write(connection: PooledConnection, token: str) -> bool:
-            if not await self._write(connection, query, values, token):
-                failed = await self._failed_condition(connection, conditions)
-                raise failed or await self._conflict(connection, put)
-            return True
-
-        await self._write_once(write)
-        return etag
+    async def _put(self, put: Put) -> str:
+        return (await self._put_many([put]))[0]
 
     async def _put_many(self, puts: Sequence[Put], conditions: Sequence[Condition] = ()) -> Etags:
-        if len(puts) == 1:
-            return [await self._put(puts[0], conditions)]
-        etags = {put.key: new_etag() for put in puts}
-        await self._write_once(
-            lambda connection, token: self._write_batch(connection, puts, conditions, etags, token)
-        )
-        return list(etags.values())
+        batch = WriteBatch.create(puts, conditions)
+        request = WriteRequest(batch)
+
+        async def write(connection: Connection) -> bool:
+            conflict = await write_alone(connection, self._statements, request)
+            if conflict is not None:
+                raise conflict
+            return True
+
+        async def attempt(client: PostgresClient, unsure: bool) -> None:  # noqa: FBT001 - called by _run
+            if unsure:
+                await client.repeat_write(batch.token, write)
+            else:
+                await client.writes.submit(request)
+
+        await self._run(attempt, writes=True)
+        return batch.etags
 
     async def _delete(self, key: str, if_match: str | None) -> bool:
-        query, values = statements.DELETE.format(table=self._table), list[object](index_key(key))
-        if if_match is not None:
-            query = statements.DELETE_MATCH.format(table=self._table)
-            values.append(sanitize_etag(if_match))
+        head, digest, _ = index_key(key)
+        token = new_token()
+        expected = "" if if_match is None else sanitize_etag(if_match)
+        values = [head, digest, expected.encode(), token.encode()]
 
-        async def delete(connection: PooledConnection, token: str) -> bool:
-            deleted = await self._write(connection, query, values, token)
-            if not deleted and if_match is not None:
-                raise etag_mismatch_error(key, if_match, await self._etag(connection, key))
-            return deleted
+        async def delete(connection: Connection) -> bool:
+            rows = await connection.run(self._statements.delete, *values)
+            found = rows[0][0].decode() if rows else None
+            if if_match is not None and found != if_match:
+                raise etag_mismatch_error(key, if_match, found)
+            return found is not None
 
-        return await self._write_once(delete)
-
-    async def _write_once(self, write: Callable[[PooledConnection, str], Awaitable[bool]]) -> bool:
-        """Run a write with a token, and return whether any of its attempts wrote."""
-        token = secrets.token_hex(16)
-
-        async def attempt(pool: ConnectionPool, unsure: bool) -> bool:  # noqa: FBT001 - called by _run
-            async with pool.connection() as connection:
-                if unsure and await self._tokens.find(connection, token):
-                    return True
-                await self._tokens.sweep(connection)
-                # An earlier attempt may still be under way and finish before this one.
-                try:
-                    wrote = await write(connection, token)
-                except psycopg.errors.UniqueViolation as error:
-                    if not self._tokens.is_duplicate(error):
-                        raise
-                    return True
-                except ConflictError:
-                    if unsure and await self._tokens.find(connection, token):
-                        return True
-                    raise
-                return wrote or (unsure and await self._tokens.find(connection, token))
+        async def attempt(client: PostgresClient, unsure: bool) -> bool:  # noqa: FBT001 - called by _run
+            if unsure:
+                return await client.repeat_write(token, delete)
+            async with client.pool.connection() as connection:
+                await client.sweep(connection)
+                return await delete(connection)
 
         return await self._run(attempt, writes=True)
-
-    async def _write(
-        self, connection: PooledConnection, query: Composed, values: Sequence[object], token: str
-    ) -> bool:
-        cursor = await connection.execute(self._tokens.add_to(query), [*values, token])
-        return cursor.rowcount > 0
-
-    async def _write_batch(
-        self,
-        connection: PooledConnection,
-        puts: Sequence[Put],
-        conditions: Sequence[Condition],
-        etags: dict[str, str],
-        token: str,
-    ) -> bool:
-        async with connection.transaction():
-            cursors = {}
-            async with connection.pipeline():
-                # First, so that a second attempt waits here until the first is over.
-                insert = write_tokens.INSERT_TOKEN.format(done=self._tokens.table)
-                await connection.execute(insert, [token])
-                hold = SQL(statements.HOLD).format(table=self._table)
-                held = await connection.execute(hold, condition_columns(conditions))
-                # In key order, so that no two batches deadlock.
-                for put in sorted(puts, key=lambda put: put.key):
-                    query, values = self._put_query(put, etags[put.key])
-                    cursors[put.key] = await connection.execute(query, values)
-            if held.rowcount < len(conditions):
-                failed = await self._failed_condition(connection, conditions)
-                if failed is not None:
-                    raise failed
-            for put in puts:
-                if cursors[put.key].rowcount == 0:
-                    raise await self._conflict(connection, put)
-        return True
-
-    def _put_query(
-        self, put: Put, etag: str, conditions: Sequence[Condition] = ()
-    ) -> tuple[Composed, list[object]]:
-        """Return the query of a put, which writes no row if a condition fails, and its values."""
-        values: list[object]
-        if put.if_match is not None:
-            statement = statements.PUT_MATCH
-            values = [etag, put.value, *index_key(put.key), sanitize_etag(put.if_match)]
-        else:
-            statement = statements.PUT_ABSENT if put.if_absent else statements.PUT
-            values = [*index_key(put.key), split_key(put.key)[1], etag, put.value]
-        if not conditions:
-            return statement.format(table=self._table, held=SQL(""), given=SQL("true")), values
-        held = SQL(statements.WITH_HELD).format(table=self._table)
-        columns = condition_columns(conditions)
-        query = statement.format(table=self._table, held=held, given=SQL(statements.ALL_HELD))
-        return query, [*columns, *values, columns[-1]]
-
-    async def _failed_condition(
-        self, connection: PooledConnection, conditions: Sequence[Condition]
-    ) -> ConflictError | None:
-        """Return the error of the first condition that does not hold, or None.
-
-        A condition that failed never holds again, because etags are unique.
-        """
-        for condition in conditions:
-            etag = await self._etag(connection, condition.key)
-            if etag != condition.etag:
-                return etag_mismatch_error(condition.key, condition.etag, etag)
-        return None
-
-    async def _conflict(self, connection: PooledConnection, put: Put) -> ConflictError:
-        if put.if_match is None:
-            return key_exists_error(put.key)
-        return etag_mismatch_error(put.key, put.if_match, await self._etag(connection, put.key))
-
-    async def _etag(self, connection: PooledConnection, key: str) -> str | None:
-        query = statements.GET.format(table=self._table)
-        row = await (await connection.execute(query, index_key(key))).fetchone()
-        return None if row is None else str(row[0])
 
     def _explain_error(self, error: Exception) -> StateStoreError:
         return explain_error(error, self._name, self.display_url)
@@ -294,7 +185,7 @@ def parse_table_name(table: str) -> list[str]:
     """
     word = "[A-Za-z_][A-Za-z0-9_]"
     # PostgreSQL names have 63 characters, and the table of write tokens adds a suffix.
-    if not re.fullmatch(rf"({word}{{0,62}}\.)?{word}{{0,{62 - len(TABLE_SUFFIX)}}}", table):
+    if not re.fullmatch(rf"({word}{{0,62}}\.)?{word}{{0,{62 - len(DONE_SUFFIX)}}}", table):
         raise StateStoreError(
             "option table of the postgresql URL must be at most 58 letters, digits and _, "
             f"optionally after a schema and a dot, got {short_repr(table)}"
@@ -307,6 +198,7 @@ def build_conninfo(url: StoreURL, timeout: float) -> str:
     settings = {
         "connect_timeout": min(math.ceil(timeout), DAY),
         **conninfo_to_dict(url.text(scheme="postgresql")),
+        "client_encoding": "UTF8",
     }
     timeout_from_conninfo(settings)
     return make_conninfo("", **settings)

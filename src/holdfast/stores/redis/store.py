@@ -11,28 +11,30 @@ from __future__ import annotations
 
 import math
 import re
-import secrets
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from hashlib import sha1
+from itertools import chain, islice
 from typing import Any
 
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.connection import AbstractConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError
+from redis.exceptions import AuthenticationError, BusyLoadingError, NoScriptError, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from holdfast.errors import StateStoreError, short_repr
-from holdfast.stores.backend import etag_mismatch_error, key_exists_error, new_etag
+from holdfast.stores.backend import etag_mismatch_error
 from holdfast.stores.base import Etags
+from holdfast.stores.call_queue import CallQueue, Take
 from holdfast.stores.entries import Condition, Entry, Put
 from holdfast.stores.redis.errors import ConnectError, PoolTimeoutError, explain_error
 from holdfast.stores.remote import PATIENCE, TIMEOUT, RemoteStateStore
 from holdfast.stores.urls import StoreURL
 from holdfast.stores.validation import KeyRange
+from holdfast.stores.write_batch import WriteBatch, new_token
 
 NAMESPACE = "holdfast"
 POOL = 10
@@ -47,11 +49,24 @@ TLS_OPTIONS = (
     *("ssl_ciphers", "ssl_keyfile", "ssl_min_version", "ssl_password"),
 )
 
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script, which is sent once and then named by its digest."""
+
+    text: str
+
+    @property
+    def digest(self) -> str:
+        """What Redis calls the script."""
+        return sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+
 # KEYS: the set, the token, the entries of the conditions, the entries to write. ARGV: seconds to
 # keep the token, the number of conditions and their etags, then for each entry to write: key, new
 # etag, condition, expected etag, value. Returns 0 if everything is written, now or by an earlier
 # attempt; otherwise the number of the entry whose condition does not hold, and its etag.
-PUT_SCRIPT = """
+PUT_SCRIPT = Script("""
 if redis.call('EXISTS', KEYS[2]) == 1 then return {0, false} end
 redis.call('ZCARD', KEYS[1])
 local needed = tonumber(ARGV[2])
@@ -72,10 +87,10 @@ for i = 1, #KEYS - 2 - needed do
 end
 redis.call('SET', KEYS[2], '', 'EX', ARGV[1])
 return {0, false}
-"""
+""")
 # KEYS: the set, the token, the entry. ARGV: seconds to keep the token, key, condition, expected
 # etag. Returns whether the entry is deleted, now or by an earlier attempt; if not, its etag.
-DELETE_SCRIPT = """
+DELETE_SCRIPT = Script("""
 if redis.call('EXISTS', KEYS[2]) == 1 then return {1, false} end
 local found = redis.call('HGET', KEYS[3], 'e')
 if not found then return {0, false} end
@@ -84,7 +99,7 @@ redis.call('ZREM', KEYS[1], ARGV[2])
 redis.call('DEL', KEYS[3])
 redis.call('SET', KEYS[2], '', 'EX', ARGV[1])
 return {1, false}
-"""
+""")
 
 
 class ConnectionPool(BlockingConnectionPool):
@@ -110,16 +125,51 @@ class ConnectionPool(BlockingConnectionPool):
             raise ConnectError(*error.args) from error
 
 
-@dataclass(frozen=True, slots=True)
 class RedisClient:
-    """redis-py's client of one event loop."""
+    """redis-py's client of one event loop, and the calls that share a pipeline.
 
-    redis: Redis
-    lifetime: AsyncGenerator[None]
+    A read is the names of its hashes, and a write the script and its arguments.
+    """
 
-    async def run(self, script: str, keys: Sequence[bytes], values: Sequence[bytes]) -> Any:
-        """Run a script, which is sent once and then named by its digest, and return its result."""
-        return await self.redis.register_script(script)(keys, values)
+    def __init__(self, redis: Redis, pool: int) -> None:
+        self.redis = redis
+        self.lifetime = close_with_loop(redis)
+        self.reads = CallQueue[Sequence[bytes], Any](self._read, max_lanes=pool)
+        self.writes = CallQueue[tuple[Script, Sequence[bytes]], Any](self._write, max_lanes=pool)
+
+    async def _read(self, take: Take[Sequence[bytes]]) -> Sequence[Any]:
+        calls = take(lambda _: True)
+        # A transaction, because a batch may be written between two reads.
+        commands = [("HMGET", name, "v", "e") for names in calls for name in names]
+        rows = iter(await self._run(commands, transaction=len(commands) > 1))
+        outcomes = []
+        for names in calls:
+            found = list(islice(rows, len(names)))
+            failures = (row for row in found if isinstance(row, RedisError))
+            outcomes.append(next(failures, found))
+        return outcomes
+
+    async def _write(self, take: Take[tuple[Script, Sequence[bytes]]]) -> Sequence[Any]:
+        calls = take(lambda _: True)
+        commands = [("EVALSHA", script.digest, *arguments) for script, arguments in calls]
+        outcomes = await self._run(commands)
+        unknown = [at for at, each in enumerate(outcomes) if isinstance(each, NoScriptError)]
+        if unknown:
+            for script in {calls[at][0] for at in unknown}:
+                await self.redis.script_load(script.text)
+            again = await self._run([commands[at] for at in unknown])
+            for at, outcome in zip(unknown, again, strict=True):
+                outcomes[at] = outcome
+        return outcomes
+
+    async def _run(
+        self, commands: Iterable[Sequence[Any]], *, transaction: bool = False
+    ) -> list[Any]:
+        async with self.redis.pipeline(transaction=transaction) as pipeline:
+            for command in commands:
+                pipeline.execute_command(*command)
+            found: list[Any] = await pipeline.execute(raise_on_error=False)
+            return found
 
 
 class RedisStateStore(RemoteStateStore[RedisClient]):
@@ -172,7 +222,7 @@ class RedisStateStore(RemoteStateStore[RedisClient]):
             retry=Retry(NoBackoff(), 0),
         )
         redis = Redis.from_pool(pool)
-        client = RedisClient(redis, close_with_loop(redis))
+        client = RedisClient(redis, self._pool_size)
         await anext(client.lifetime)
         try:
             await redis.ping()
@@ -188,15 +238,8 @@ class RedisStateStore(RemoteStateStore[RedisClient]):
         return (await self._get_many([key])).get(key)
 
     async def _get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
-        async def read(client: RedisClient) -> Sequence[Sequence[Any]]:
-            # A transaction, because a batch may be written between two reads.
-            async with client.redis.pipeline(transaction=len(keys) > 1) as pipeline:
-                for key in keys:
-                    pipeline.execute_command("HMGET", self._entry + key.encode(), "v", "e")
-                rows: Sequence[Sequence[Any]] = await pipeline.execute()
-                return rows
-
-        rows = await self._run(lambda client, _unsure: read(client))
+        names = [self._entry + key.encode() for key in keys]
+        rows = await self._run(lambda client, _unsure: client.reads.submit(names))
         return {
             key: Entry(value, etag.decode())
             for key, (value, etag) in zip(keys, rows, strict=True)
@@ -215,7 +258,7 @@ class RedisStateStore(RemoteStateStore[RedisClient]):
         return (await self._put_many([put]))[0]
 
     async def _put_many(self, puts: Sequence[Put], conditions: Sequence[Condition] = ()) -> Etags:
-        etags = [new_etag() for _ in puts]
+        batch = WriteBatch.create(puts, conditions)
         members = [put.key.encode() for put in puts]
         needed = [condition.key.encode() for condition in conditions]
         expected = [encode_condition(condition.etag)[1] for condition in conditions]
@@ -226,37 +269,33 @@ class RedisStateStore(RemoteStateStore[RedisClient]):
                 *encode_condition(put.if_match, absent=put.if_absent),
                 put.value,
             )
-            for put, member, etag in zip(puts, members, etags, strict=True)
+            for put, member, etag in zip(puts, members, batch.etags, strict=True)
         )
         failed, found = await self._write(
-            PUT_SCRIPT, [*needed, *members], [b"%d" % len(needed), *expected, *values]
+            PUT_SCRIPT, batch.token, [*needed, *members], [b"%d" % len(needed), *expected, *values]
         )
-        if 0 < failed <= len(needed):
-            condition = conditions[failed - 1]
-            raise etag_mismatch_error(condition.key, condition.etag, found and found.decode())
         if failed:
-            put = puts[failed - len(needed) - 1]
-            if put.if_match is None:
-                raise key_exists_error(put.key)
-            raise etag_mismatch_error(put.key, put.if_match, found and found.decode())
-        return etags
+            raise batch.conflict(failed - 1, found and found.decode())
+        return batch.etags
 
     async def _delete(self, key: str, if_match: str | None) -> bool:
         member = key.encode()
         deleted, found = await self._write(
-            DELETE_SCRIPT, [member], [member, *encode_condition(if_match)]
+            DELETE_SCRIPT, new_token(), [member], [member, *encode_condition(if_match)]
         )
         if not deleted and if_match is not None:
             raise etag_mismatch_error(key, if_match, found and found.decode())
         return bool(deleted)
 
-    async def _write(self, script: str, members: Sequence[bytes], values: Iterable[bytes]) -> Any:
+    async def _write(
+        self, script: Script, token: str, members: Sequence[bytes], values: Iterable[bytes]
+    ) -> Any:
         """Run a script that writes, with a token that is the same for all attempts."""
-        token = self._token + secrets.token_hex(16).encode()
-        keys = [self._keys, token, *(self._entry + member for member in members)]
-        arguments = [b"%d" % self._token_seconds, *values]
+        keys = [self._keys, self._token + token.encode()]
+        keys += [self._entry + member for member in members]
+        arguments = [b"%d" % len(keys), *keys, b"%d" % self._token_seconds, *values]
         return await self._run(
-            lambda client, _unsure: client.run(script, keys, arguments), writes=True
+            lambda client, _unsure: client.writes.submit((script, arguments)), writes=True
         )
 
     def _explain_error(self, error: Exception) -> StateStoreError:
