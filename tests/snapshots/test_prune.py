@@ -113,6 +113,25 @@ async def test_a_prune_that_keeps_all_changes_nothing():
 
 
 @async_test
+async def test_a_prune_with_nothing_to_do_reads_the_records_once(often):
+    """However long the log is; also where an earlier prune deleted something."""
+    for count in (9, 40):
+        store = Watched()
+        await saved(store, count)
+        policy = RetentionPolicy(last=100)
+        store.forget()
+        await prune(store, policy)
+        assert (store.listings, len(store.read)) == (1, count + 3)
+    old = dt.datetime.now(dt.UTC) - dt.timedelta(days=9)
+    await prune(store, moment=old)
+    await prune(store)  # deletes the tombstones
+    store.forget()
+    await prune(store)
+    assert (store.listings, len(store.read)) == (2, 10 + 3)
+    assert store.written == []
+
+
+@async_test
 async def test_a_prune_of_a_missing_session_changes_nothing():
     store = ObservedStore()
     result = await prune(store)

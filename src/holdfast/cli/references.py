@@ -24,6 +24,7 @@ from holdfast.documents.files import read_document
 from holdfast.errors import HoldfastError, NotFoundError, short_repr
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.keys import SnapshotLocation, is_snapshot_id
+from holdfast.snapshots.lookup import find_snapshot_location
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.stores.base import StateStore
 from holdfast.stores.registry import open_state_store
@@ -154,10 +155,13 @@ async def find_reference(store: StateStore, name: str, agent_id: str | None = No
             location = await find_session(store, session_id, agent_id)
             return Reference(location, await resolve_ref(manager.archive, location, ref))
     if UUID.fullmatch(name):
-        for location in await find_sessions(store, None, agent_id):
-            if await manager.archive.load_info(location=location, snapshot_id=name):
-                return Reference(location, name)
-        raise NotFoundError(f"no session or snapshot {name}")
+        locations = list_locations(store, agent_id, None)
+        owner = await find_snapshot_location(store, name, locations)
+        if owner is None:
+            if agent_id is not None:
+                await find_sessions(store, None, agent_id)  # fails if there is no such agent
+            raise NotFoundError(f"no session or snapshot {name}")
+        return Reference(owner, name)
     for session_id, ref in split_reference(name):
         if looks_like_ref(ref):
             return Reference(await find_session(store, session_id, agent_id))

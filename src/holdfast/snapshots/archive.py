@@ -307,8 +307,6 @@ class SnapshotArchive:
 
         """
         self._saver.forget(location)
-        if not dry_run:
-            await self.recover(location)
         return await prune_session(
             self.state_store, location, policy, now or utc_now(), dry_run=dry_run
         )

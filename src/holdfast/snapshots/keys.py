@@ -25,6 +25,7 @@ from holdfast.errors import short_repr
 AGENT = "agent"
 MULTI_AGENT = "multi_agent"
 SCOPES = (AGENT, MULTI_AGENT)
+SESSIONS = "sessions/"
 MAX_ID_LENGTH = 256
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 END_OF_TIME = 10**18 - 1
@@ -96,7 +97,7 @@ def location_fields(location: SnapshotLocation) -> dict[str, str]:
 
 def session_prefix(session_id: str) -> str:
     """Return the prefix of all keys of a session."""
-    return f"sessions/{quote_id(session_id)}/"
+    return f"{SESSIONS}{quote_id(session_id)}/"
 
 
 def deletion_mark_key(session_id: str) -> str:

@@ -6,7 +6,7 @@ conditional batches, a writer of a deleted incarnation can leave a record behind
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterable, Callable, Mapping
 from contextlib import suppress
 
 from holdfast.errors import IntegrityError, NotFoundError, short_repr
@@ -16,6 +16,7 @@ from holdfast.snapshots.manifest import select_manifest
 from holdfast.snapshots.order import HistoryKey, decode_id_entry, id_entry_key, is_uuid7
 from holdfast.snapshots.records import SnapshotInfo, decode_record
 from holdfast.stores.base import StateStore
+from holdfast.stores.batch_read import BATCH_SIZE, read_entries
 from holdfast.stores.entries import Entry
 
 
@@ -36,6 +37,43 @@ async def find_snapshot_info(
         latest = decode_record(location.latest_key, entries[location.latest_key].value, location)
         info = latest if latest.snapshot_id == snapshot_id else None
     return info if _is_current(info, location, entries) else None
+
+
+async def find_snapshot_location(
+    state_store: StateStore, snapshot_id: str, locations: AsyncIterable[SnapshotLocation]
+) -> SnapshotLocation | None:
+    """Return the first of some sessions that has a snapshot, or None.
+
+    Several sessions are asked with one read.
+
+    Raises:
+        IntegrityError: The record is damaged.
+
+    """
+    batch: dict[str, SnapshotLocation] = {}
+
+    async def search_batch() -> SnapshotLocation | None:
+        found = await read_entries(state_store, batch)
+        candidates = [
+            batch[key]
+            for key, entry in found.items()
+            if key != batch[key].latest_key
+            or not isinstance(entry, Entry)
+            or snapshot_id.encode() in entry.value
+        ]
+        for location in dict.fromkeys(candidates):
+            if await find_snapshot_info(state_store, location, snapshot_id) is not None:
+                return location
+        batch.clear()
+        return None
+
+    async for location in locations:
+        for key in (location.snapshot_key(snapshot_id), location.latest_key):
+            batch[key] = location
+        batch[id_entry_key(location, snapshot_id)] = location
+        if len(batch) >= BATCH_SIZE - 2 and (hit := await search_batch()) is not None:
+            return hit
+    return await search_batch()
 
 
 async def find_history_info(

@@ -29,13 +29,15 @@ from holdfast.errors import ConflictError, IntegrityError, NotFoundError
 from holdfast.log.event_log import Position
 from holdfast.log.segment import decode_segment, encode_tombstone
 from holdfast.log.timeline import BaseKeyframe, Timeline
+from holdfast.snapshots.discovery import find_first_key
 from holdfast.snapshots.history import delete_history_record, list_history
-from holdfast.snapshots.keys import SnapshotLocation
-from holdfast.snapshots.manifest import SnapshotManifest, read_manifest
+from holdfast.snapshots.incarnation import Incarnation
+from holdfast.snapshots.keys import SnapshotLocation, deletion_mark_key
+from holdfast.snapshots.manifest import SnapshotManifest, read_manifest, select_manifest
 from holdfast.snapshots.records import SnapshotInfo, decode_record
 from holdfast.snapshots.retention import RetentionPolicy
 from holdfast.stores.base import StateStore
-from holdfast.stores.batch_read import iterate_entries, require_entry
+from holdfast.stores.batch_read import iterate_entries, read_entries, require_entry
 
 ATTEMPTS = 16
 TOMBSTONE_AGE = dt.timedelta(days=1)
@@ -49,6 +51,17 @@ class PruneResult:
     removed: list[str] = field(default_factory=list)
     events_removed: int = 0
     dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSnapshots:
+    """The manifest and the records of one incarnation of a session."""
+
+    manifest: SnapshotManifest
+    records: list[SnapshotInfo]
+    """Those of the history."""
+    latest: SnapshotInfo | None
+    is_being_deleted: bool
 
 
 async def prune_session(
@@ -67,12 +80,14 @@ async def prune_session(
         IntegrityError: A kept snapshot cannot be loaded, so nothing is deleted.
 
     """
-    before = (await read_manifest(state_store, location)).manifest
-    records = await read_records(state_store, location, before.incarnation)
+    stored = await read_snapshots(state_store, location)
+    if stored.is_being_deleted and not dry_run:
+        await Incarnation.read(state_store, location)  # finishes the deletion
+        stored = await read_snapshots(state_store, location)
+    before, records, latest = stored.manifest, stored.records, stored.latest
     kept = policy.select(records, now)
     kept_ids = {info.snapshot_id for info in kept}
     expired = [info for info in records if info.snapshot_id not in kept_ids]
-    latest = await read_latest_record(state_store, location, before.incarnation)
     cutoffs = (before.log_start, before.pending_log_start, find_cutoff(kept, expired, latest))
     cutoff = max((each for each in cutoffs if each is not None), key=lambda each: each.seq)
     result = PruneResult(
@@ -84,6 +99,13 @@ async def prune_session(
     if dry_run:
         return result
     timeline = Timeline(state_store, location.prefix, before.incarnation)
+    if (
+        not expired
+        and cutoff == before.log_start
+        and before.pending_log_start is None
+        and not await has_segments_before(timeline, cutoff)
+    ):
+        return result
     # A concurrent writer may be about to base a keyframe on the last one.
     spared = (await timeline.list_keyframe_seqs())[-1:]
     needed = [info for info in kept if info.seq <= cutoff.seq]
@@ -94,12 +116,13 @@ async def prune_session(
         await record_cutoff(state_store, location, before, cutoff, now, is_reached=False)
         # A snapshot saved since the listing is found here, or its writer sees the pending cutoff.
         known = {info.snapshot_id for info in records}
+        again = await read_snapshots(state_store, location, before.incarnation)
         late = [
             info
-            for info in await read_records(state_store, location, before.incarnation)
+            for info in again.records
             if info.seq <= cutoff.seq and info.snapshot_id not in known
         ]
-        newest = await read_latest_record(state_store, location, before.incarnation)
+        newest = again.latest
         if newest is not None and newest != latest and newest.seq <= cutoff.seq:
             late.append(newest)
         await write_keyframes(timeline, location, late)
@@ -109,9 +132,12 @@ async def prune_session(
     if cutoff.seq > before.log_start.seq:
         await record_cutoff(state_store, location, before, cutoff, now, is_reached=True)
     if cutoff.seq:
-        await replace_by_tombstones(state_store, timeline, cutoff, now)
+        old = await replace_by_tombstones(state_store, timeline, cutoff, now)
         wanted = {cutoff.seq, *spared, *(info.seq for info in needed)}
         await delete_keyframes(state_store, timeline, cutoff, wanted)
+        for key, etag in old.items():
+            with suppress(ConflictError):  # a concurrent prune was faster
+                await state_store.delete(key, if_match=etag)
     return result
 
 
@@ -137,16 +163,26 @@ def find_cutoff(
 # ----------------------------------------------------------------------------------- records
 
 
-async def read_records(
-    state_store: StateStore, location: SnapshotLocation, incarnation: str
-) -> list[SnapshotInfo]:
-    """Return the records of all snapshots of an incarnation in the history."""
+async def read_snapshots(
+    state_store: StateStore, location: SnapshotLocation, incarnation: str | None = None
+) -> StoredSnapshots:
+    """Read the manifest and all records, by default those of the current incarnation."""
     keys = [each.key for each in await list_history(state_store, location)]
-    found = [
-        decode_record(key, require_entry(entry).value, location)
-        async for key, entry in iterate_entries(state_store, keys)
-    ]
-    return [info for info in found if info.incarnation == incarnation]
+    mark = deletion_mark_key(location.session_id)
+    found = await read_entries(
+        state_store, [mark, location.manifest_key, location.latest_key, *keys]
+    )
+    entries = {key: require_entry(entry) for key, entry in found.items() if key != mark}
+    manifest = select_manifest(location, entries).manifest
+    records = {
+        key: info
+        for key in (location.latest_key, *keys)
+        if key in entries
+        and (info := decode_record(key, entries[key].value, location)).incarnation
+        == (incarnation or manifest.incarnation)
+    }
+    latest = records.pop(location.latest_key, None)
+    return StoredSnapshots(manifest, list(records.values()), latest, mark in found)
 
 
 async def read_latest_record(
@@ -230,10 +266,21 @@ async def record_cutoff(
 # ------------------------------------------------------------------------------------ the log
 
 
+async def has_segments_before(timeline: Timeline, cutoff: Position) -> bool:
+    """Tell whether the log has a segment or a tombstone before the cutoff."""
+    first = await find_first_key(timeline.state_store, timeline.log.prefix) if cutoff.seq else None
+    return first is not None and first <= timeline.log.key(cutoff.seq)
+
+
 async def replace_by_tombstones(
     state_store: StateStore, timeline: Timeline, cutoff: Position, now: dt.datetime
-) -> None:
-    """Replace the segments up to the cutoff by tombstones, and delete old tombstones."""
+) -> dict[str, str]:
+    """Replace the segments up to the cutoff by tombstones.
+
+    Return the keys and etags of those that are not needed any more. They are deleted last: a prune
+    that was interrupted leaves them, and the next one resumes.
+    """
+    old: dict[str, str] = {}
     end = timeline.log.key(cutoff.seq)
     keys = []
     async for key in state_store.list(timeline.log.prefix):
@@ -246,11 +293,12 @@ async def replace_by_tombstones(
         segment = decode_segment(key, entry.value)
         if segment.last > cutoff.seq:
             continue
-        with suppress(ConflictError):  # a concurrent prune was faster
-            if not segment.is_pruned:
+        if not segment.is_pruned:
+            with suppress(ConflictError):  # a concurrent prune was faster
                 await state_store.put(key, encode_tombstone(segment, now), if_match=entry.etag)
-            elif now - segment.pruned_at > TOMBSTONE_AGE:
-                await state_store.delete(key, if_match=entry.etag)
+        elif now - segment.pruned_at > TOMBSTONE_AGE:
+            old[key] = entry.etag
+    return old
 
 
 # ---------------------------------------------------------------------------------- keyframes

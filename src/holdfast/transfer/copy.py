@@ -16,9 +16,9 @@ from holdfast.errors import ConflictError, IntegrityError, InvalidDocumentError
 from holdfast.log.event_log import EventLog
 from holdfast.log.segment import decode_segment
 from holdfast.log.timeline import Timeline
-from holdfast.snapshots.catalog.catalog import Catalog
+from holdfast.snapshots.discovery import iterate_locations
 from holdfast.snapshots.incarnation import Incarnation
-from holdfast.snapshots.keys import SnapshotLocation, deletion_mark_key, index_key
+from holdfast.snapshots.keys import SnapshotLocation, deletion_mark_key, index_key, validate_id
 from holdfast.snapshots.manifest import SnapshotManifest, read_manifest, read_manifests
 from holdfast.snapshots.order import id_entries_prefix
 from holdfast.snapshots.records import decode_record
@@ -90,21 +90,11 @@ async def list_locations(
     store: StateStore, agent_id: str | None, session_id: str | None
 ) -> AsyncIterator[SnapshotLocation]:
     """List the locations of all sessions, or of those with this agent or session id."""
-    catalog = Catalog(store)
-    start = ""
-    while True:
-        page = (
-            [session_id]
-            if session_id is not None
-            else await catalog.session_ids(limit=BATCH_SIZE, start_after=start)
-        )
-        for each in page:
-            for location in await catalog.locations(each):
-                if agent_id in (None, location.scope_id):
-                    yield location
-        if session_id is not None or len(page) < BATCH_SIZE:
-            return
-        start = page[-1]
+    if session_id is not None:
+        validate_id(session_id, "session_id")
+    async for location in iterate_locations(store, session_id):
+        if agent_id in (None, location.scope_id):
+            yield location
 
 
 async def copy_session(

@@ -9,8 +9,9 @@ import os
 
 import pytest
 
-from holdfast import ConflictError, StateStoreError, open_state_store
+from holdfast import ConflictError, Session, StateStoreError, open_state_store
 from holdfast.stores.files.store import FileStateStore, lock_name
+from holdfast.stores.files.tree import scan_names
 from holdfast.testing import StateStoreSuite
 from support.async_tests import run_async
 
@@ -253,6 +254,104 @@ def test_files_of_other_programs_are_skipped(tmp_path):
             return [key async for key in store.list()]
 
     assert run_async(keys()) == ["a"]
+
+
+def count_scanned(monkeypatch):
+    """Record the names that are read from folders."""
+    scanned = []
+
+    def scan(folder):
+        names = scan_names(folder)
+        scanned.extend(names)
+        return names
+
+    monkeypatch.setattr("holdfast.stores.files.tree.scan_names", scan)
+    return scanned
+
+
+def test_a_listing_reads_only_the_folders_of_its_prefix(tmp_path, monkeypatch):
+    async def work():
+        async with FileStateStore(tmp_path) as store:
+            for number in range(20):
+                await store.put(f"sessions/{number:02}/log/1", b"")
+            scanned = count_scanned(monkeypatch)
+            found = [key async for key in store.list("sessions/07/log/")]
+            assert found == ["sessions/07/log/1"]
+            assert scanned == ["1"]
+            assert [key async for key in store.list("sessions/99/log/")] == []
+            assert [key async for key in store.list("sessions/07/log/1/")] == []
+            assert scanned == ["1"]
+            after = store.list("sessions/", start_after="sessions/18/log/1")
+            assert [key async for key in after] == ["sessions/19/log/1"]
+
+    run_async(work())
+
+
+def test_opening_a_session_reads_no_folder_of_another(tmp_path, monkeypatch):
+    async def work():
+        async with FileStateStore(tmp_path) as store:
+            for number in range(12):
+                session = await Session.open(store, agent_id="bot", session_id=f"ses_{number}")
+                session.add_message("user", "hello")
+                await session.save()
+            scanned = count_scanned(monkeypatch)
+            session = await Session.open(store, agent_id="bot", session_id="ses_5")
+            session.add_message("user", "hello")
+            await session.save()
+            assert not [name for name in scanned if name.startswith("ses_")]
+
+    run_async(work())
+
+
+def test_names_of_a_large_folder_are_read_again_after_a_change(tmp_path, monkeypatch):
+    monkeypatch.setattr("holdfast.stores.files.tree.MIN_CACHED_NAMES", 3)
+
+    async def work():
+        async with FileStateStore(tmp_path) as store:
+            for number in range(4):
+                await store.put(f"a/{number}", b"")
+            folder = tmp_path / "a.~"
+            # As if the folder did not change for a while.
+            monkeypatch.setattr("holdfast.stores.files.tree.SETTLED_NS", 0)
+            scanned = count_scanned(monkeypatch)
+            for _ in range(3):
+                assert len([key async for key in store.list("a/")]) == 4
+            assert len(scanned) == 4
+            await asyncio.sleep(0.02)  # longer than a tick of the file system's clock
+            (folder / "9").write_bytes(b"")
+            assert len([key async for key in store.list("a/")]) == 5
+            await store.delete("a/0")
+            assert len([key async for key in store.list("a/")]) == 4
+
+    run_async(work())
+
+
+def test_names_of_a_folder_that_just_changed_are_not_remembered(tmp_path, monkeypatch):
+    monkeypatch.setattr("holdfast.stores.files.tree.MIN_CACHED_NAMES", 1)
+
+    async def work():
+        async with FileStateStore(tmp_path) as store:
+            for number in range(20):
+                await store.put(f"a/{number:02}", b"")
+                assert len([key async for key in store.list("a/")]) == number + 1
+
+    run_async(work())
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_a_listing_below_a_file_or_a_link_is_empty(tmp_path, link):
+    async def work():
+        async with FileStateStore(tmp_path / "store") as store:
+            await store.put("a", b"")
+            (tmp_path / "outside").mkdir()
+            (tmp_path / "outside" / "secret").write_bytes(b"")
+            if link:
+                (tmp_path / "store" / "b.~").symlink_to(tmp_path / "outside")
+            else:
+                (tmp_path / "store" / "b.~").write_bytes(b"")
+            assert [key async for key in store.list("b/")] == []
+
+    run_async(work())
 
 
 @pytest.mark.parametrize("url", ["file:", "file://", "file://host/dir"])

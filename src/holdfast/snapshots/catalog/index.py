@@ -14,9 +14,10 @@ from itertools import takewhile
 
 from holdfast.errors import short_repr
 from holdfast.log.event import Event
-from holdfast.snapshots.discovery import find_first_key
+from holdfast.snapshots.discovery import iterate_folders
 from holdfast.snapshots.incarnation import PASSIVE_EVENT_TYPES
 from holdfast.snapshots.keys import (
+    SESSIONS,
     SnapshotLocation,
     agent_index_prefix,
     index_key,
@@ -30,7 +31,6 @@ from holdfast.snapshots.manifest import read_manifests
 from holdfast.stores.base import StateStore
 
 AGENTS = "agents/"
-SESSIONS = "sessions/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,16 +147,10 @@ class SessionIndex:
             validate_limit(limit)
         # 0 follows / in ASCII: all keys below a name are before it.
         start = f"{prefix}{quote_id(start_after)}0" if start_after else ""
-        while limit is None or len(found) < limit:
-            key = await find_first_key(self.state_store, prefix, start)
-            if key is None:
+        async for folder in iterate_folders(self.state_store, prefix, 2, start_after=start):
+            found.append(unquote_id(folder[len(prefix) : -1]))
+            if len(found) == limit:
                 break
-            name, slash, _ = key[len(prefix) :].partition("/")
-            if not slash:
-                start = key  # Holdfast stores nothing directly below the prefix
-                continue
-            found.append(unquote_id(name))
-            start = f"{prefix}{name}0"
         return found
 
 

@@ -1,7 +1,8 @@
 """The folders of a file store: where the file of a key is, and all keys in order.
 
 Each folder is opened relative to its parent without following symbolic links, so nothing outside
-the root is ever touched, whatever is put into it.
+the root is ever touched, whatever is put into it. A listing goes directly to the folder of its
+prefix, and remembers the names in large folders that did not change for a while.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ import errno
 import hashlib
 import os
 import stat
+import time
+from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from holdfast.stores.local import make_folder, sync_descriptor
@@ -22,7 +26,11 @@ MAX_DEPTH = 24  # folders, so that no path is too long
 MAX_NAME = 200  # of the 255 bytes that a file name may have
 KEPT_CHARACTERS = 100  # of a shortened name
 FULL_NAME = "~name"  # suffix of the file that holds the full form of a shortened name
+CACHED_FOLDERS = 4
+MIN_CACHED_NAMES = 512  # a smaller folder is scanned each time
+SETTLED_NS = 1_000_000_000  # a change of a folder in the same clock tick keeps its time
 OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # absent, a file, a symbolic link
 # Without waiting for a writer if the file is a pipe.
 OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -32,6 +40,8 @@ class FileTree:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._cache: OrderedDict[tuple[int, int], tuple[int, list[str]]] = OrderedDict()
+        """Names in large folders, by device and inode, with the time of the last change."""
 
     @contextmanager
     def open(self, key: str) -> Iterator[int | None]:
@@ -89,17 +99,54 @@ class FileTree:
     def keys(self, key_range: KeyRange) -> Iterator[str]:
         """Yield the keys of a range in order."""
         prefix, after = name_prefix(key_range.prefix), name_prefix(key_range.after)
-        try:
-            root = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
-        except FileNotFoundError:
-            return
-        try:
-            for name in walk_names(root, "", prefix, after):
+        *folders, rest = prefix.split("/", MAX_DEPTH)
+        with ExitStack() as stack:
+            try:
+                folder = stack.enter_context(self._open_folder(folders))
+            except OSError as error:
+                if error.errno in NO_FOLDER:
+                    return  # no key has the prefix
+                raise
+            for name in self._walk(folder, prefix.removesuffix(rest), rest, after):
                 key = decode_key_name(name, fold_case=True)
                 if key is not None and key_range.contains(key):
                     yield key
-        finally:
-            os.close(root)
+
+    def _walk(self, folder: int, parent: str, prefix: str, after: str) -> Iterator[str]:
+        """Yield the names below a folder in order that start with a prefix and may follow one."""
+        names = self._list_names(folder)
+        first = after.removeprefix(parent) if after.startswith(parent) else ""
+        first, is_below, _ = first.partition("/")
+        for name in names[bisect_left(names, max(prefix, first + is_below)) :]:
+            if not name.startswith(prefix):
+                return
+            if not name.endswith("/"):
+                yield parent + name
+                continue
+            try:
+                child = os.open(shorten_name(name[:-1]), OPEN_FOLDER, dir_fd=folder)
+            except FileNotFoundError:
+                continue  # removed since it was scanned
+            try:
+                yield from self._walk(child, parent + name, "", after)
+            finally:
+                os.close(child)
+
+    def _list_names(self, folder: int) -> list[str]:
+        """Return the names in a folder in order; those of folders end in a slash."""
+        status = os.fstat(folder)
+        identity = status.st_dev, status.st_ino
+        changed_at, names = self._cache.get(identity, (0, []))
+        if changed_at == status.st_mtime_ns:
+            return names
+        names = scan_names(folder)
+        is_settled = abs(time.time_ns() - status.st_mtime_ns) > SETTLED_NS
+        self._cache.pop(identity, None)
+        if is_settled and len(names) >= MIN_CACHED_NAMES:
+            self._cache[identity] = status.st_mtime_ns, names
+            while len(self._cache) > CACHED_FOLDERS:
+                self._cache.popitem(last=False)
+        return names
 
     @contextmanager
     def _open_folder(self, path: list[str], *, make: bool = False) -> Iterator[int]:
@@ -118,29 +165,16 @@ class FileTree:
             os.close(folder)
 
 
-def walk_names(folder: int, parent: str, prefix: str, after: str) -> Iterator[str]:
-    """Yield all names below a folder in order, skipping folders outside the range."""
-    entries = []
+def scan_names(folder: int) -> list[str]:
+    """Read the names in a folder, in order, without symbolic links."""
+    names = []
     with os.scandir(folder) as scanned:
         for entry in scanned:
             name = read_full_name(entry.name, folder)
             if name is not None and not entry.is_symlink():
-                entries.append((name + "/" if entry.is_dir() else name, entry.name))
-    for name, file_name in sorted(entries):
-        path = parent + name
-        if not name.endswith("/"):
-            yield path
-        elif (path.startswith(prefix) or prefix.startswith(path)) and (
-            path > after or after.startswith(path)
-        ):
-            try:
-                child = os.open(file_name, OPEN_FOLDER, dir_fd=folder)
-            except FileNotFoundError:
-                continue  # removed since it was scanned
-            try:
-                yield from walk_names(child, path, prefix, after)
-            finally:
-                os.close(child)
+                names.append(name + "/" if entry.is_dir() else name)
+    names.sort()
+    return names
 
 
 def name_prefix(text: str) -> str:
