@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from holdfast.snapshots.keys import (
-    SCOPES,
     SnapshotLocation,
     agent_index_prefix,
     index_key,
@@ -25,15 +24,14 @@ async def find_first_key(state_store: StateStore, prefix: str, start_after: str 
 async def find_locations(state_store: StateStore, session_id: str) -> list[SnapshotLocation]:
     """Return the locations of a session, one for each agent or group of agents."""
     found = []
-    for scope in SCOPES:
-        prefix = f"{session_prefix(session_id)}scopes/{scope}/"
-        start = ""
-        while key := await find_first_key(state_store, prefix, start):
-            location = parse_location(key)
-            if location is not None:
-                found.append(location)
-            # 0 follows / in ASCII: this skips all other keys of the location.
-            start = "/".join(key.split("/")[:5]) + "0"
+    prefix = f"{session_prefix(session_id)}scopes/"
+    start = ""
+    while key := await find_first_key(state_store, prefix, start):
+        location = parse_location(key)
+        if location is not None:
+            found.append(location)
+        # 0 follows / in ASCII: this skips all other keys of the location.
+        start = "/".join(key.split("/")[:5]) + "0"
     return found
 
 

@@ -243,7 +243,7 @@ async def test_cost_of_a_query_does_not_depend_on_the_size_of_the_store():
     assert many["latest"] == (14, 78, 19)
     assert many["page"] == (1, 21, 21)
     assert many["ids"] == (20, 20, 0)
-    assert many["parts"] == (5, 3, 0)
+    assert many["parts"] == (4, 3, 0)
 
 
 @pytest.mark.parametrize("bad", [0, -1, True, "1"])
