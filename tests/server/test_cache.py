@@ -7,11 +7,23 @@ import pytest
 from holdfast import IntegrityError, RetentionPolicy, Session, SnapshotArchive
 from holdfast.server import cache
 from holdfast.server.cache import StateCache
+from holdfast.server.heads import HeadReader
 from holdfast.server.problems import Problem
 from support.async_tests import async_test
 from support.observed_store import HERE, ObservedStore
 
 pytestmark = pytest.mark.usefixtures("one_incarnation")
+
+
+class Reader:
+    """Reads a session as a request does."""
+
+    def __init__(self, store):
+        self.heads = HeadReader(store)
+        self.states = StateCache(SnapshotArchive(store))
+
+    async def at(self, text):
+        return await self.states.at(await self.heads.read(HERE), text)
 
 
 async def record(store, count=5):
@@ -23,17 +35,52 @@ async def record(store, count=5):
 
 
 @async_test
-async def test_cached_state_is_validated_with_two_reads():
+async def test_cached_state_is_validated_with_one_batch_of_three_keys():
     store = ObservedStore()
     await record(store)
-    states = StateCache(SnapshotArchive(store))
-    first = await states.at(HERE, "3")
+    reader = Reader(store)
+    first = await reader.at("3")
     store.forget()
-    assert await states.at(HERE, "3") is first
-    assert store.read == [HERE.manifest_key, f"{HERE.prefix}log/00000000/000000000003.json"]
+    assert await reader.at("3") is first
+    keys = [f"{HERE.prefix}log/00000000/{seq:012}.json" for seq in (7, 6)]
+    assert store.read == [HERE.manifest_key, *keys]
     assert store.listings == 0
     assert first.state.get("state", "n") == 1
-    assert (await states.at(HERE, "now")).position.seq == 6
+    assert (await reader.at("now")).position.seq == 6
+
+
+@async_test
+async def test_states_of_a_log_that_grows_stay_cached():
+    store = ObservedStore()
+    session = await record(store)
+    reader = Reader(store)
+    first = await reader.at("3")
+    for number in range(300):
+        session.set("n", number)
+        await session.commit()
+        if number in (0, 299):
+            assert (await reader.at("now")).state.get("state", "n") == number
+            assert await reader.at("3") is first
+    assert (await reader.heads.read(HERE)).position.seq == 306
+
+
+@async_test
+async def test_next_state_is_folded_from_the_previous_one():
+    store = ObservedStore()
+    session = await Session.open(store, agent_id=HERE.scope_id, session_id=HERE.session_id)
+    for number in range(40):
+        session.set("n", number)
+        session.set("m", number)
+        await session.commit()
+    reader = Reader(store)
+    for seq in (60, 61, 62, 63):
+        store.forget()
+        found = await reader.at(str(seq))
+        assert found.position.seq == seq
+        assert found.state.get("state", "n") == (seq - 2) // 2
+        assert found.state.get("state", "m", -1) == (seq - 3) // 2
+    segments = [key for key in store.read if "/log/" in key]
+    assert len(segments) <= 4
 
 
 @async_test
@@ -41,14 +88,14 @@ async def test_recreated_session_is_not_served_from_the_cache():
     store = ObservedStore()
     await record(store)
     archive = SnapshotArchive(store)
-    states = StateCache(archive)
-    await states.at(HERE, "3")
+    reader = Reader(store)
+    await reader.at("3")
     await archive.delete_session(session_id=HERE.session_id)
     session = await Session.open(store, agent_id=HERE.scope_id, session_id=HERE.session_id)
     session.set("n", "another")
     session.set("m", 1)
     await session.commit()
-    assert (await states.at(HERE, "3")).state.get("state", "n") == "another"
+    assert (await reader.at("3")).state.get("state", "n") == "another"
 
 
 @pytest.mark.parametrize("with_keyframe", [False, True])
@@ -59,7 +106,7 @@ async def test_session_restored_from_a_backup_is_not_served_from_the_cache(with_
     session = await record(store, 1)
     backup = store.content
     archive = SnapshotArchive(store)
-    states = StateCache(archive)
+    reader = Reader(store)
     for value in ("first", "second"):
         session.set("n", value)
         await session.commit()
@@ -67,9 +114,9 @@ async def test_session_restored_from_a_backup_is_not_served_from_the_cache(with_
             await session._committer.timeline.write_keyframe(session.snapshot())
         session.set("m", value)
         await session.commit()
-        assert (await states.at(HERE, "3")).state.get("state", "n") == value
+        assert (await reader.at("3")).state.get("state", "n") == value
         store.forget()
-        assert (await states.at(HERE, "3")).state.get("state", "n") == value
+        assert (await reader.at("3")).state.get("state", "n") == value
         assert store.listings == 0
         await archive.delete_session(session_id=HERE.session_id)
         for key, data in backup.items():
@@ -81,15 +128,15 @@ async def test_session_restored_from_a_backup_is_not_served_from_the_cache(with_
 async def test_cached_state_is_not_served_if_its_event_is_missing_or_damaged():
     store = ObservedStore()
     session = await record(store)
-    states = StateCache(SnapshotArchive(store))
-    await states.at(HERE, "6")
+    reader = Reader(store)
+    await reader.at("6")
     key = session.log.key(6)
     await store.damage(key, lambda data: data.replace(b"4", b"5"))
     with pytest.raises(IntegrityError, match=key):
-        await states.at(HERE, "6")
+        await reader.at("6")
     await store.delete(key)
     with pytest.raises(Problem, match="has no event 6; its log has events 1 to 5"):
-        await states.at(HERE, "6")
+        await reader.at("6")
 
 
 @async_test
@@ -97,25 +144,28 @@ async def test_pruned_state_is_not_served_from_the_cache():
     store = ObservedStore()
     await record(store)
     archive = SnapshotArchive(store)
-    states = StateCache(archive)
-    await states.at(HERE, "3")
+    reader = Reader(store)
+    await reader.at("3")
     await archive.prune(location=HERE, policy=RetentionPolicy(last=1))
     with pytest.raises(Problem, match="was pruned; "):
-        await states.at(HERE, "3")
+        await reader.at("3")
     with pytest.raises(Problem, match="was pruned; "):
-        await states.at(HERE, "0")
+        await reader.at("0")
 
 
 @async_test
-async def test_cache_is_bounded_by_number_and_size(monkeypatch):
+async def test_cache_is_bounded_by_size():
     store = ObservedStore()
     await record(store, 20)
-    states = StateCache(SnapshotArchive(store))
-    monkeypatch.setattr(cache, "MAX_STATES", 4)
+    reader = Reader(store)
+    log = (HERE, (await reader.heads.read(HERE)).generation)
+    size = 4 * cache.MIN_SIZE
+    reader.states._states.max_size = size
     for seq in range(1, 21):
-        await states.at(HERE, str(seq))
-    assert [seq for _, seq in states._known] == [17, 18, 19, 20]
-    monkeypatch.setattr(cache, "MAX_BYTES", 1)
-    await states.at(HERE, "5")
-    assert states._known == {}
-    assert states._bytes == 0
+        await reader.at(str(seq))
+    assert list(reader.states._states._values) == [(log, seq) for seq in (17, 18, 19, 20)]
+    assert reader.states._bases == {log: [17, 18, 19, 20]}
+    assert reader.states._states.size == size
+    reader.states._states.max_size = 1
+    await reader.at("5")
+    assert (await reader.at("5")).position.seq == 5

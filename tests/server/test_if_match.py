@@ -133,7 +133,7 @@ async def test_delete_fails_if_the_session_changes_after_if_match():
 
     store = InterruptedStore()
     session_id, response = await send_interrupted(store, connect(store), 1, send)
-    expect_problem(response, 412, "after event 3", kind="moved-on")
+    expect_problem(response, 412, "at event 4", kind="moved-on")
     assert await read_state(store, session_id) == {"a": 1, "b": 2, "late": True}
 
 

@@ -45,6 +45,9 @@ DESCRIPTION = """Inspect, compare, restore, fork, export and import the state of
 Percent-encode ids in paths, including their slashes. A position is an event number, a snapshot id,
 or `now`. Errors are problem documents (RFC 9457)."""
 
+READ_SECONDS = 5.0
+"""How long the app waits for reads to end before it closes the store."""
+
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     status: {
         "description": title,
@@ -105,6 +108,7 @@ def create_app(
     )
     app.state.context = context
     app.state.tokens = known
+    app.include_router(document_routes.exports)
     for module in (health, document_routes, list_routes, read_routes, write_routes, viewer_files):
         app.include_router(module.router)
     app.add_exception_handler(HoldfastError, problems.handle_holdfast_error)
@@ -162,6 +166,7 @@ def make_lifespan(
         async with AsyncExitStack() as stack:
             if state_store is not None:
                 await stack.enter_async_context(state_store)
+            stack.push_async_callback(context.reads.wait_until_idle, READ_SECONDS)
             stack.callback(context.decoder.close)
             yield
 

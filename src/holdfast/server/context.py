@@ -6,14 +6,16 @@ import asyncio
 import base64
 import binascii
 import hashlib
-from collections.abc import Collection
-from typing import Annotated, Any, cast
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from functools import partial
+from typing import Annotated, Any, NamedTuple, cast
 from urllib.parse import unquote_to_bytes
 from weakref import WeakValueDictionary
 
 import msgspec
 from fastapi import Depends, Path, Query
 from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
 from pydantic import AfterValidator
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,17 +23,29 @@ from starlette.responses import Response
 from holdfast.documents.signing import PublicKey
 from holdfast.errors import NotFoundError, short_repr
 from holdfast.server.auth import get_authority
+from holdfast.server.byte_cache import ByteCache
 from holdfast.server.cache import StateCache
 from holdfast.server.document_decoder import Decoder
+from holdfast.server.heads import HeadReader, SessionHead
 from holdfast.server.limits import Limits
 from holdfast.server.metrics import Metrics
 from holdfast.server.problems import Problem
+from holdfast.server.read_threads import ReadThreads
 from holdfast.sessions.session import Session
-from holdfast.snapshots.keys import MAX_ID_LENGTH, SCOPES, SnapshotLocation, validate_id
+from holdfast.snapshots.keys import AGENT, MAX_ID_LENGTH, SCOPES, SnapshotLocation, validate_id
 from holdfast.stores.base import StateStore
 from holdfast.transfer.manager import SnapshotManager
 
 JSON = "application/json"
+MAX_RESPONSES = 64 << 20
+BODY_OVERHEAD = 1 << 10
+
+
+class CachedBody(NamedTuple):
+    """The body of a response, and its ETag if it has one."""
+
+    body: bytes
+    tag: str | None = None
 
 
 class AppContext:
@@ -50,7 +64,10 @@ class AppContext:
         self.archive = self.manager.archive
         self.catalog = self.manager.catalog
         self.metrics = Metrics()
+        self.heads = HeadReader(state_store)
         self.states = StateCache(self.archive)
+        self.responses: ByteCache[tuple[object, ...], CachedBody] = ByteCache(MAX_RESPONSES)
+        self.reads = ReadThreads(state_store)
         self._session_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def session_lock(self, location: SnapshotLocation) -> asyncio.Lock:
@@ -71,6 +88,38 @@ class AppContext:
             must_exist=True,
         )
 
+    async def head(self, location: SnapshotLocation) -> SessionHead:
+        """Return the end of a session that exists."""
+        return await self.heads.read(location) or SessionHead(location)
+
+    async def encode_once(
+        self,
+        head: SessionHead,
+        key: tuple[object, ...],
+        encode: Callable[[], Awaitable[CachedBody]],
+    ) -> CachedBody:
+        """Return a body that does not change while the log of a session only grows."""
+        full_key = (head.location, head.generation, *key)
+        found = self.responses.get(full_key)
+        if found is None:
+            found = await encode()
+            self.responses.put(full_key, found, len(found.body) + BODY_OVERHEAD)
+        return found
+
+
+class ReadRoute(APIRoute):
+    """A route whose requests run in `ReadThreads`."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler of the route."""
+        handle = super().get_route_handler()
+
+        async def handle_in_thread(request: Request) -> Response:
+            context: AppContext = request.app.state.context
+            return await context.reads.run(partial(handle, request))
+
+        return handle_in_thread
+
 
 async def get_context(request: Request) -> AppContext:
     """Return the context of the app. Async, since FastAPI runs other functions in a thread."""
@@ -82,6 +131,8 @@ Context = Annotated[AppContext, Depends(get_context)]
 
 async def reject_unknown_parameters(request: Request) -> None:
     """Reject unknown query parameters, so that a misspelled dry_run does not write."""
+    if not request.scope["query_string"]:
+        return
     known = query_parameters(request.scope["route"].dependant)
     unknown = sorted(set(request.query_params) - known)
     if unknown:
@@ -170,7 +221,25 @@ async def locate_session(
     return await find_location(request, context, agent_id, session_id, scope)
 
 
+async def read_head(
+    request: Request,
+    context: Context,
+    agent_id: AgentId,
+    session_id: SessionId,
+    scope: ScopeQuery = None,
+) -> SessionHead:
+    """Return the session in the path at its end, if it exists and the token allows it."""
+    get_authority(request).check(agent_id)
+    head = await context.heads.read(SnapshotLocation(session_id, scope or AGENT, agent_id))
+    if head is None:
+        # It has the other scope, lost its manifest, or does not exist.
+        location = await find_location(request, context, agent_id, session_id, scope)
+        head = await context.head(location)
+    return head
+
+
 Location = Annotated[SnapshotLocation, Depends(locate_session)]
+Head = Annotated[SessionHead, Depends(read_head)]
 
 # --------------------------------------------------------------------------------------- answers
 
@@ -183,7 +252,8 @@ def make_etag(*parts: object) -> str:
 def is_cached(request: Request, tag: str) -> bool:
     """Return whether the client has this response cached."""
     given = request.headers.get("if-none-match", "")
-    return given == "*" or tag in [each.strip().removeprefix("W/") for each in given.split(",")]
+    known = [each.strip().removeprefix("W/") for each in given.split(",")]
+    return given == "*" or tag.removeprefix("W/") in known
 
 
 def not_modified(tag: str) -> Response:
@@ -196,15 +266,23 @@ def etag_headers(tag: str) -> dict[str, str]:
     return {"ETag": tag, "Cache-Control": "private, no-cache"}
 
 
-def json_response(data: object, *, status: int = 200, tag: str | None = None) -> Response:
-    """Return a JSON response, with an ETag if given."""
-    headers = {} if tag is None else etag_headers(tag)
-    return Response(msgspec.json.encode(data), status, headers, JSON)
+def json_response(data: object, *, status: int = 200) -> Response:
+    """Return a JSON response."""
+    return Response(msgspec.json.encode(data), status, media_type=JSON)
 
 
-def cacheable_response(request: Request, data: object, tag: str) -> Response:
+def encode_body(data: object, tag: str | None = None) -> CachedBody:
+    """Encode the JSON of a response."""
+    return CachedBody(msgspec.json.encode(data), tag)
+
+
+def body_response(request: Request, found: CachedBody) -> Response:
     """Return a JSON response, or 304 if the client has it cached."""
-    return not_modified(tag) if is_cached(request, tag) else json_response(data, tag=tag)
+    if found.tag is None:
+        return Response(found.body, media_type=JSON)
+    if is_cached(request, found.tag):
+        return not_modified(found.tag)
+    return Response(found.body, headers=etag_headers(found.tag), media_type=JSON)
 
 
 # --------------------------------------------------------------------------------------- cursors

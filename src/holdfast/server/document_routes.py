@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import os
 import re
 import tempfile
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import IO, Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Query
@@ -14,29 +16,41 @@ from starlette.concurrency import iterate_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
-from holdfast.documents.export import export_document
+from holdfast.documents.export import ENVIRONMENT_VARIABLE, export_document
 from holdfast.errors import NotFoundError, short_repr
 from holdfast.server import schemas
 from holdfast.server.auth import get_authority
 from holdfast.server.context import (
+    BODY_OVERHEAD,
     JSON,
     AppContext,
+    CachedBody,
     Context,
-    Location,
+    Head,
+    ReadRoute,
     ScopeQuery,
     SessionId,
+    body_response,
+    is_cached,
     json_response,
+    make_etag,
+    not_modified,
     reject_unknown_parameters,
 )
+from holdfast.server.heads import SessionHead
 from holdfast.server.positions import NOW
 from holdfast.server.problems import Problem, reject_invalid
 from holdfast.server.read_routes import SESSION
 from holdfast.server.write_routes import DryRun, IfMatch, check_head
 from holdfast.snapshots.keys import MAX_ID_LENGTH, SnapshotLocation
+from holdfast.snapshots.records import SnapshotInfo
 from holdfast.transfer.import_document import ImportResult, import_document
 from holdfast.transfer.manager import Redaction
 
 router = APIRouter(tags=["documents"], dependencies=[Depends(reject_unknown_parameters)])
+exports = APIRouter(
+    tags=["documents"], dependencies=[Depends(reject_unknown_parameters)], route_class=ReadRoute
+)
 
 T = TypeVar("T")
 MAX_IN_MEMORY = 1 << 20
@@ -87,7 +101,7 @@ BODY = {
 }
 
 
-@router.get(
+@exports.get(
     "/agents/{session_id}/snapshot",
     response_class=Response,
     responses=DOCUMENT,
@@ -121,7 +135,8 @@ async def export_session(
         raise NotFoundError(f"no session {short_repr(session_id)}{owner}")
     if len(found) > 1:
         raise ambiguous_session(found)
-    return await send_document(context, found[0], snapshot_id, tag, redact=redact)
+    head = await context.head(found[0])
+    return await send_document(request, context, head, snapshot_id, tag, redact=redact)
 
 
 def ambiguous_session(found: list[SnapshotLocation]) -> Problem:
@@ -137,15 +152,16 @@ def ambiguous_session(found: list[SnapshotLocation]) -> Problem:
     )
 
 
-@router.get(
+@exports.get(
     f"{SESSION}/document",
     response_class=Response,
     responses=DOCUMENT,
     operation_id="get_document",
 )
 async def get_document(
+    request: Request,
     context: Context,
-    location: Location,
+    head: Head,
     at: Annotated[
         str, Query(pattern=schemas.SNAPSHOT_ID, description="A snapshot id, or now.")
     ] = NOW,
@@ -154,9 +170,9 @@ async def get_document(
 ) -> Response:
     """Export a session as a file download."""
     snapshot_id = None if at == NOW else at
-    response = await send_document(context, location, snapshot_id, tag, redact=redact)
+    response = await send_document(request, context, head, snapshot_id, tag, redact=redact)
     name = UNSAFE_CHARACTERS.sub(
-        "_", f"{location.session_id}{'' if at == NOW else '@' + at}"
+        "_", f"{head.location.session_id}{'' if at == NOW else '@' + at}"
     ).strip("._")
     response.headers["Content-Disposition"] = (
         f'attachment; filename="{name[:100] or "session"}.json"'
@@ -165,19 +181,68 @@ async def get_document(
 
 
 async def send_document(
+    request: Request,
     context: AppContext,
-    location: SnapshotLocation,
+    head: SessionHead,
     snapshot_id: str | None,
     tags: list[str] | None,
     *,
     redact: bool,
 ) -> Response:
-    """Stream a document."""
-    wanted = read_tags(tags or [])
-    found = await export_document(context.archive, location, snapshot_id=snapshot_id, tags=wanted)
+    """Respond with a document, or 304 if the client has it cached.
+
+    As long as the session does not change, the same document is sent again.
+    """
+    info = await find_record(context, head, snapshot_id)
+    environment = os.environ.get(ENVIRONMENT_VARIABLE)
+    record = None if info is None else info.encode(head.location)
+    start, end = head.manifest.log_start, head.position
+    # Other processes make other documents of the same content.
+    tag = f"W/{make_etag(start, end, snapshot_id, record, environment, tags, redact)}"
+    if is_cached(request, tag):
+        return not_modified(tag)
+    key = (head.location, head.generation, "document", tag)
+    found = context.responses.get(key)
+    if found is not None:
+        return body_response(request, found)
+    document = await export_document(
+        context.archive, head.location, snapshot_id=snapshot_id, tags=read_tags(tags or [])
+    )
     if redact:
-        found = await asyncio.to_thread(load_redactor(), found)
-    return StreamingResponse(iterate_in_threadpool(found.chunks()), media_type=JSON)
+        document = await asyncio.to_thread(load_redactor(), document)
+    chunks = document.chunks()
+    body, is_whole = b"", False
+    if document.snapshot.size_bytes <= MAX_IN_MEMORY:
+        body, is_whole = await asyncio.to_thread(read_chunks, chunks)
+    if not is_whole:
+        rest = itertools.chain([body], chunks)
+        return StreamingResponse(iterate_in_threadpool(rest), media_type=JSON)
+    is_current = snapshot_id is not None or (
+        (document.position, document.parent_id) == (end, info and info.snapshot_id)
+    )
+    found = CachedBody(body, tag if is_current else None)
+    if is_current:
+        context.responses.put(key, found, len(body) + BODY_OVERHEAD)
+    return body_response(request, found)
+
+
+async def find_record(
+    context: AppContext, head: SessionHead, snapshot_id: str | None
+) -> SnapshotInfo | None:
+    """Return the record of the snapshot to export, or of the latest one, the parent of the head."""
+    if snapshot_id is None:
+        return await context.heads.find_latest(head)
+    return await context.archive.load_info(location=head.location, snapshot_id=snapshot_id)
+
+
+def read_chunks(chunks: Iterator[bytes]) -> tuple[bytes, bool]:
+    """Return the start of a document, and whether it is all of it."""
+    body = bytearray()
+    for chunk in chunks:
+        body += chunk
+        if len(body) > MAX_IN_MEMORY:
+            return bytes(body), False
+    return bytes(body), True
 
 
 def read_tags(pairs: list[str]) -> dict[str, str]:

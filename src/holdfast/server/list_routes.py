@@ -17,6 +17,7 @@ from holdfast.server.context import (
     AppContext,
     Context,
     Location,
+    ReadRoute,
     decode_cursor,
     encode_cursor,
     find_location,
@@ -33,7 +34,9 @@ from holdfast.snapshots.catalog.summary import SessionSummary, summarize_session
 from holdfast.snapshots.filters import ListingFilter, make_filter, parse_since
 from holdfast.snapshots.keys import location_fields
 
-router = APIRouter(tags=["look"], dependencies=[Depends(reject_unknown_parameters)])
+router = APIRouter(
+    tags=["look"], dependencies=[Depends(reject_unknown_parameters)], route_class=ReadRoute
+)
 
 MAX_READ = 200
 """Sessions that one request reads to find matches."""

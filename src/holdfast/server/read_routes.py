@@ -10,17 +10,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.documents.encode import encode_event
-from holdfast.log.timeline import Timeline
 from holdfast.server import schemas
 from holdfast.server.auth import get_authority
 from holdfast.server.context import (
-    AppContext,
+    CachedBody,
     Context,
+    Head,
     Location,
+    ReadRoute,
     ScopeQuery,
     SnapshotId,
-    cacheable_response,
+    body_response,
     decode_cursor,
+    encode_body,
     encode_cursor,
     find_location,
     is_cached,
@@ -29,7 +31,14 @@ from holdfast.server.context import (
     not_modified,
     reject_unknown_parameters,
 )
-from holdfast.server.positions import NOW, event_not_found, read_event_time, snapshot_not_found
+from holdfast.server.heads import SessionHead
+from holdfast.server.positions import (
+    NOW,
+    SessionAt,
+    Target,
+    event_not_found,
+    snapshot_not_found,
+)
 from holdfast.server.problems import reject_invalid
 from holdfast.server.serializers import (
     MAX_COUNTED,
@@ -40,10 +49,11 @@ from holdfast.server.serializers import (
     session_to_json,
     snapshot_to_json,
 )
-from holdfast.snapshots.keys import MAX_ID_LENGTH, SnapshotLocation
-from holdfast.snapshots.manifest import SnapshotManifest
+from holdfast.snapshots.keys import MAX_ID_LENGTH
 
-router = APIRouter(tags=["look"], dependencies=[Depends(reject_unknown_parameters)])
+router = APIRouter(
+    tags=["look"], dependencies=[Depends(reject_unknown_parameters)], route_class=ReadRoute
+)
 
 MAX_LIMIT = 1000
 MAX_SEARCHED = 1000
@@ -117,30 +127,26 @@ async def list_agents(
 
 
 @router.get(SESSION, response_model=schemas.Session, operation_id="get_session")
-async def get_session(request: Request, context: Context, location: Location) -> Response:
+async def get_session(request: Request, context: Context, head: Head) -> Response:
     """Get a session. Its ETag changes with every commit and every snapshot."""
-    manifest = await context.archive.load_manifest(location=location)
-    latest = await context.archive.load_info(location=location)
+    location = head.location
+    latest = await context.heads.find_latest(head)
     ids = await context.archive.list_snapshot_ids(location=location, limit=MAX_COUNTED + 1)
-    version = await read_log_version(context, location, manifest)
-    tag = make_etag(version, latest and latest.encode(location), ids)
+    record = None if latest is None else latest.encode(location)
+    tag = make_etag(read_log_version(head), record, ids)
     if is_cached(request, tag):
         return not_modified(tag)
-    return json_response(
-        await session_to_json(context, location, manifest, latest, len(ids)), tag=tag
-    )
+
+    async def encode() -> CachedBody:
+        return encode_body(await session_to_json(context, head, latest, len(ids)), tag)
+
+    return body_response(request, await context.encode_once(head, ("session", tag), encode))
 
 
-async def read_log_version(
-    context: AppContext, location: SnapshotLocation, manifest: SnapshotManifest
-) -> object:
-    """Return a value that changes with the log, at the cost of a listing and one entry.
-
-    The entry is needed since a session that was restored from a backup has the same keys.
-    """
-    last, keyframe = await (await context.archive.timeline(location=location)).change_token()
-    entry = await context.state_store.get(last) if last else None
-    return last, entry and entry.etag, keyframe, manifest.log_start
+def read_log_version(head: SessionHead) -> object:
+    """Return a value that changes with the log."""
+    manifest = head.manifest
+    return manifest.incarnation, manifest.started_at, manifest.log_start, head.position
 
 
 # ---------------------------------------------------------------------------------------- events
@@ -148,8 +154,9 @@ async def read_log_version(
 
 @router.get(f"{SESSION}/events", response_model=schemas.Events, operation_id="list_events")
 async def list_events(
+    request: Request,
     context: Context,
-    location: Location,
+    head: Head,
     first: Annotated[int, Query(ge=1, lt=10**12, description="The first event.")] = 1,
     last: Annotated[int | None, Query(ge=1, lt=10**12, description="The last event.")] = None,
     limit: Limit = 100,
@@ -160,65 +167,71 @@ async def list_events(
     A range outside the log is 404. The event after the last one may be requested, to poll for
     new events.
     """
-    log_start = (await context.archive.load_manifest(location=location)).log_start.seq
+    log_start = head.manifest.log_start.seq
     if last is not None and first <= last <= log_start:
-        raise await event_not_found(context.archive, location, last)
+        raise event_not_found(head, last)
     first = max(first, log_start + 1)
     end = first + limit - 1
     asked = end + 1 if last is None else min(last, end + 1)
-    timeline = await context.archive.timeline(location=location)
-    found = [event async for event in timeline.events(first, asked)]
-    if not found and not await has_reached(timeline, log_start, first - 1):
-        raise await event_not_found(context.archive, location, first)
-    following = end + 1 if found and found[-1].seq > end else None
-    listed = [event for event in found if event.seq <= end]
-    if not brief:
-        rows = [encode_event(event) for event in listed]
-    elif listed:
-        rows = events_to_brief_json(
-            listed, (await context.states.at(location, str(first - 1))).state
-        )
-    else:
-        rows = []
-    return json_response({"events": rows, "next": following})
+    if head.end is not None and first > head.end.seq + 1:
+        raise event_not_found(head, first)
 
+    async def encode() -> CachedBody:
+        found = await context.states.events(head, first, asked)
+        following = end + 1 if found and found[-1].seq > end else None
+        listed = [event for event in found if event.seq <= end]
+        if not brief:
+            rows = [encode_event(event) for event in listed]
+        elif listed:
+            before = await context.states.load(head, Target(first - 1))
+            rows = events_to_brief_json(listed, before.state)
+        else:
+            rows = []
+        return encode_body({"events": rows, "next": following})
 
-async def has_reached(timeline: Timeline, log_start: int, seq: int) -> bool:
-    """Return whether the log contains or contained an event, without reading all of it."""
-    if seq <= log_start:
-        return True
-    return bool([event async for event in timeline.events(seq, seq)])
+    # Events that follow the ones asked for do not change the response.
+    known = asked if head.end is None else min(asked, head.end.seq)
+    key = ("events", first, asked, limit, brief, known)
+    return body_response(request, await context.encode_once(head, key, encode))
 
 
 @router.get(f"{SESSION}/events/{{seq}}", response_model=schemas.Event, operation_id="get_event")
 async def get_event(
     request: Request,
     context: Context,
-    location: Location,
+    head: Head,
     seq: Annotated[int, Path(description="The event number.", examples=[17])],
 ) -> Response:
     """Get one event. Events are immutable."""
-    log_start = (await context.archive.load_manifest(location=location)).log_start.seq
-    if log_start < seq < 10**12:
-        timeline = await context.archive.timeline(location=location)
-        async for found in timeline.events(seq, seq):
-            return cacheable_response(request, encode_event(found), make_etag(found.hash))
-    raise await event_not_found(context.archive, location, seq)
+    is_past_end = head.end is not None and seq > head.end.seq
+    if seq <= head.manifest.log_start.seq or is_past_end:
+        raise event_not_found(head, seq)
+
+    async def encode() -> CachedBody:
+        found = await context.states.events(head, seq, seq)
+        if not found:
+            raise event_not_found(head, seq)
+        return encode_body(encode_event(found[0]), make_etag(found[0].hash))
+
+    return body_response(request, await context.encode_once(head, ("event", seq), encode))
 
 
 @router.get(f"{SESSION}/growth", response_model=schemas.Growth, operation_id="get_growth")
 async def get_growth(
     request: Request,
     context: Context,
-    location: Location,
+    head: Head,
     points: Annotated[int, Query(ge=2, le=2000, description="Page size.")] = 300,
 ) -> Response:
     """Get the number of messages and bytes over the session's events."""
-    manifest = await context.archive.load_manifest(location=location)
-    tag = make_etag(await read_log_version(context, location, manifest), location, points)
+    tag = make_etag(read_log_version(head), head.location, points)
     if is_cached(request, tag):
         return not_modified(tag)
-    return json_response(await compute_growth(context, location, points), tag=tag)
+
+    async def encode() -> CachedBody:
+        return encode_body(await compute_growth(context, head, points), tag)
+
+    return body_response(request, await context.encode_once(head, ("growth", tag), encode))
 
 
 # ---------------------------------------------------------------------------------------- states
@@ -233,7 +246,7 @@ async def get_growth(
 async def get_state(
     request: Request,
     context: Context,
-    location: Location,
+    head: Head,
     at: PositionQuery = NOW,
     message_offset: Annotated[
         int,
@@ -246,38 +259,52 @@ async def get_state(
     ] = None,
 ) -> Response:
     """Get the state at a position, with all or some of its messages."""
-    found = await context.states.at(location, at)
-    tag = make_etag(found.position, found.snapshot_id, message_offset, message_limit)
-    if is_cached(request, tag):
-        return not_modified(tag)
-    window = await asyncio.to_thread(messages_window, found.state, message_offset, message_limit)
-    timeline = await context.archive.timeline(location=location)
-    seq = found.position.seq
-    tree = {
-        "seq": seq,
-        "hash": found.position.hash,
-        "at": found.at or (await read_event_time(timeline, seq) if seq else None),
-        "snapshot_id": found.snapshot_id,
-        **window,
-    }
-    return json_response(tree, tag=tag)
+    target = await context.states.find(head, at)
+
+    async def encode() -> CachedBody:
+        found = await context.states.load(head, target)
+        tree = {
+            "seq": found.position.seq,
+            "hash": found.position.hash,
+            "at": await context.states.read_time(head, found),
+            "snapshot_id": found.snapshot_id,
+            **await asyncio.to_thread(messages_window, found.state, message_offset, message_limit),
+        }
+        return encode_body(
+            tree, make_etag(found.position, found.snapshot_id, message_offset, message_limit)
+        )
+
+    key = ("state", *target.key, message_offset, message_limit)
+    return body_response(request, await context.encode_once(head, key, encode))
 
 
 @router.get(f"{SESSION}/diff", response_model=schemas.Diff, operation_id="diff_moments")
 async def diff_positions(
+    request: Request,
     context: Context,
-    location: Location,
+    head: Head,
     from_: FromQuery,
     to: PositionQuery = NOW,
     limit: Limit = MAX_LIMIT,
     patch: Annotated[bool, Query(description="Include a JSON Patch.")] = True,
 ) -> Response:
     """Compare two positions of a session."""
-    before = await context.states.at(location, from_)
-    after = await context.states.at(location, to)
-    return json_response(
-        await asyncio.to_thread(diff_to_json, before, after, limit, with_patch=patch)
-    )
+    first, second = await context.states.find(head, from_), await context.states.find(head, to)
+
+    async def encode() -> CachedBody:
+        before, after = (
+            await context.states.load(head, first),
+            await context.states.load(head, second),
+        )
+        return await asyncio.to_thread(encode_diff, before, after, limit, with_patch=patch)
+
+    key = ("diff", *first.key, *second.key, limit, patch)
+    return body_response(request, await context.encode_once(head, key, encode))
+
+
+def encode_diff(before: SessionAt, after: SessionAt, limit: int, *, with_patch: bool) -> CachedBody:
+    """Encode the differences between two positions."""
+    return encode_body(diff_to_json(before, after, limit, with_patch=with_patch))
 
 
 @router.get("/diff", response_model=schemas.Diff, operation_id="diff_sessions")
@@ -300,11 +327,10 @@ async def diff_sessions(
     with reject_invalid():
         first = await find_location(request, context, from_agent, from_session, from_scope)
         second = await find_location(request, context, to_agent, to_session, to_scope)
-    before = await context.states.at(first, from_)
-    after = await context.states.at(second, to)
-    return json_response(
-        await asyncio.to_thread(diff_to_json, before, after, limit, with_patch=patch)
-    )
+    before = await context.states.at(await context.head(first), from_)
+    after = await context.states.at(await context.head(second), to)
+    found = await asyncio.to_thread(encode_diff, before, after, limit, with_patch=patch)
+    return body_response(request, found)
 
 
 # ------------------------------------------------------------------------------------- snapshots
@@ -322,4 +348,6 @@ async def get_snapshot(
     info = await context.archive.load_info(location=location, snapshot_id=snapshot_id)
     if info is None:
         raise snapshot_not_found(location, snapshot_id)
-    return cacheable_response(request, snapshot_to_json(info), make_etag(info.encode(location)))
+    return body_response(
+        request, encode_body(snapshot_to_json(info), make_etag(info.encode(location)))
+    )

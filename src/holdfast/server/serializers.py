@@ -10,11 +10,10 @@ from holdfast.documents.encode import encode_state
 from holdfast.documents.json_diff import Difference, diff_states, make_state_patch
 from holdfast.log.changes import fold_changes
 from holdfast.log.event import Event, format_time
-from holdfast.log.event_log import Position
 from holdfast.server.context import AppContext
-from holdfast.server.positions import SessionAt, from_loaded_state, read_event_time
-from holdfast.snapshots.keys import SnapshotLocation, location_fields
-from holdfast.snapshots.manifest import SnapshotManifest
+from holdfast.server.heads import SessionHead
+from holdfast.server.positions import SessionAt, Target
+from holdfast.snapshots.keys import location_fields
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.session_state import MESSAGES, SessionState
 from holdfast.snapshots.tool_calls import ToolCallIndex
@@ -65,26 +64,22 @@ def events_to_brief_json(events: Iterable[Event], before: Snapshot) -> list[dict
 
 
 async def session_to_json(
-    context: AppContext,
-    location: SnapshotLocation,
-    manifest: SnapshotManifest,
-    latest: SnapshotInfo | None,
-    kept: int,
+    context: AppContext, head: SessionHead, latest: SnapshotInfo | None, kept: int
 ) -> dict[str, Any]:
     """Return a summary of a session at its head."""
-    timeline = await context.archive.timeline(location=location)
-    there = from_loaded_state(location, await timeline.load())
-    state, seq = there.state, there.position.seq
+    manifest = head.manifest
+    there = await context.states.load(head, Target(head.position.seq))
+    state = there.state
     unfinished = await asyncio.to_thread(ToolCallIndex().unfinished, state)
     return {
-        **location_fields(location),
+        **location_fields(head.location),
         "started_at": manifest.started_at and format_time(manifest.started_at),
-        "updated_at": there.at or await read_event_time(timeline, seq),
+        "updated_at": await context.states.read_time(head, there),
         "status": SessionState(state).status,
         "message_count": state.count(MESSAGES),
         "size_bytes": state.size_bytes,
         "first_event": manifest.log_start.seq + 1,
-        "last_event": seq,
+        "last_event": there.position.seq,
         "head": there.position.hash,
         "namespaces": state.namespaces(),
         "unfinished": [
@@ -152,24 +147,19 @@ def difference_to_json(each: Difference) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------------- growth
 
 
-async def compute_growth(
-    context: AppContext, location: SnapshotLocation, points: int
-) -> dict[str, Any]:
+async def compute_growth(context: AppContext, head: SessionHead, points: int) -> dict[str, Any]:
     """Return the size of a session at evenly spread events, including the first and the last."""
-    log_start = (await context.archive.load_manifest(location=location)).log_start
-    timeline = await context.archive.timeline(location=location)
-    end = (await timeline.load()).end
+    log_start, end = head.manifest.log_start, head.position
     if end.seq <= log_start.seq:
         return {"points": [], "last_event": end.seq}
     store = Store(max_history=0)
-    if log_start.seq:
-        store.restore((await timeline.load(log_start.seq)).store.snapshot())
+    store.restore((await context.states.load(head, Target(log_start.seq))).state)
     wanted = spread_evenly(log_start.seq + 1, end.seq, points)
     rows: list[dict[str, Any]] = []
     batch: list[Event] = []
     seq = next(wanted)
-    after = log_start if log_start.seq else Position()
-    async for event in timeline.log.read(log_start.seq + 1, end.seq, after=after):
+    log = head.log(context.state_store)
+    async for event in log.read(log_start.seq + 1, end.seq, after=log_start):
         batch.append(event)
         if event.seq == seq:
             rows.append(await asyncio.to_thread(growth_point, store, batch))

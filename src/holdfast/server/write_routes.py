@@ -32,7 +32,6 @@ from holdfast.server.read_routes import MAX_LIMIT, SESSION
 from holdfast.server.serializers import diff_to_json, snapshot_to_json
 from holdfast.sessions.restore import compute_restore_changes
 from holdfast.sessions.session import Session
-from holdfast.snapshots.discovery import find_first_key
 from holdfast.snapshots.keys import SnapshotLocation, location_fields
 from holdfast.snapshots.records import validate_tags
 from holdfast.snapshots.session_state import MESSAGES, SessionState
@@ -65,12 +64,7 @@ async def check_session_head(
     """Reject a session whose head does not match ``If-Match``."""
     if if_match is None:
         return
-    timeline = await context.archive.timeline(location=location)
-    end = (await timeline.load()).end
-    check_head(end, if_match)
-    # A commit may have been made after the load began.
-    if await find_first_key(context.state_store, timeline.log.prefix, timeline.log.key(end.seq)):
-        raise session_changed(f"another writer committed after event {end.seq}")
+    check_head((await context.head(location)).position, if_match)
 
 
 @contextmanager
@@ -192,7 +186,7 @@ async def load_target(context: AppContext, session: Session, at: str) -> Session
     """Return an open session at a position; ``now`` is its head when it was opened."""
     if at == NOW:
         return SessionAt(session.location, session.snapshot(), session.log.head)
-    return await context.states.at(session.location, at)
+    return await context.states.at(await context.head(session.location), at)
 
 
 async def apply_restore(session: Session, goal: SessionAt) -> None:
@@ -302,7 +296,7 @@ async def delete_session(
             await context.archive.delete_session(session_id=location.session_id)
             context.metrics.count_change("deleted")
             return Response(status_code=204)
-    ends = [(await (await context.archive.timeline(location=each)).load()).end for each in parts]
+    ends = [(await context.head(part)).position for part in parts]
     kept = [len(await context.archive.list_snapshot_ids(location=part)) for part in parts]
     return json_response(
         {

@@ -52,6 +52,9 @@ class StateStore(ABC):
     writable: bool = True
     """Whether the store accepts writes."""
 
+    loop_bound: bool = True
+    """Whether its connections belong to an event loop, so that each loop opens its own."""
+
     @abstractmethod
     async def get(self, key: str) -> Entry | None:
         """Return the entry of a key, or None if there is none.

@@ -55,6 +55,8 @@ class FileStateStore(Backend):
     to wait for another process's lock, in seconds.
     """
 
+    loop_bound = False
+
     def __init__(self, root: str | os.PathLike[str], *, timeout: float = TIMEOUT) -> None:
         self._root = Path(root).absolute()
         self.display_url = f"file://{self._root}"

@@ -1,0 +1,142 @@
+"""Threads that run requests which read, so that the event loop only moves bytes.
+
+A request that reads makes several calls of the store, and a hop to a thread and back costs more
+than such a call. So the whole request moves to a thread, where a local store works in place. That
+also keeps long work, such as folding a large log, from delaying other requests.
+
+Each thread has an event loop of its own. A store whose connections belong to the event loop that
+opened them cannot be used there: requests to it stay on the loop of the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import copy_context
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+from holdfast.stores.base import StateStore
+from holdfast.stores.local import RUN_INLINE
+
+T = TypeVar("T")
+
+THREADS = 8
+"""Threads of a process. They never stop, since stores have a connection for each of them."""
+
+
+class Job(Generic[T]):
+    """A coroutine function to call in a thread, and the future of its caller."""
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._work = work
+        self._context = copy_context()
+        self._context.run(RUN_INLINE.set, True)
+        self._caller = asyncio.get_running_loop()
+        self._task: asyncio.Task[T] | None = None
+        self.answer: asyncio.Future[T] = self._caller.create_future()
+        self.ended = threading.Event()
+
+    def run(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Run the work in the loop of this thread."""
+        result: T | None = None
+        problem: BaseException | None = None
+        if not self.answer.cancelled():
+            self._task = loop.create_task(self._work(), context=self._context)
+            try:
+                result = loop.run_until_complete(self._task)
+            except BaseException as error:  # noqa: BLE001 - raised in the caller
+                problem = error
+        self.ended.set()
+        with suppress(RuntimeError):  # the caller's loop has ended
+            self._caller.call_soon_threadsafe(self._respond, result, problem)
+
+    def _respond(self, result: Any, problem: BaseException | None) -> None:
+        if self.answer.done():
+            return
+        if problem is None:
+            self.answer.set_result(result)
+        else:
+            self.answer.set_exception(problem)
+
+    def cancel(self) -> None:
+        """Cancel the work, which ends when it next waits for something."""
+        if self._task is not None:
+            with suppress(RuntimeError):  # it ended just now
+                self._task.get_loop().call_soon_threadsafe(self._task.cancel)
+
+
+class ReadThreads:
+    """Runs the reads of one app in the threads of the process."""
+
+    def __init__(self, state_store: StateStore) -> None:
+        self._is_used = not state_store.loop_bound
+        self._jobs: set[Job[Any]] = set()
+
+    async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return what a coroutine function returns, called in a thread if the store allows it."""
+        if not self._is_used:
+            return await work()
+        job = Job(work)
+        self._jobs.add(job)
+        submit(job)
+        try:
+            return await job.answer
+        except asyncio.CancelledError:
+            job.cancel()
+            raise
+        finally:
+            self._jobs = {each for each in self._jobs if not each.ended.is_set()}
+
+    async def wait_until_idle(self, seconds: float) -> None:
+        """Wait for work whose caller was cancelled, before the store is closed."""
+        for job in self._jobs:
+            await asyncio.to_thread(job.ended.wait, seconds)
+
+
+# ------------------------------------------------------------------------- threads of the process
+
+
+class InlineExecutor(ThreadPoolExecutor):
+    """The executor of a thread's loop: what is left to a thread runs in this one."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Run a function and return its outcome."""
+        outcome: Future[T] = Future()
+        try:
+            outcome.set_result(fn(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 - raised in the caller
+            outcome.set_exception(error)
+        return outcome
+
+
+class ThreadPool:
+    """The threads of one process and their queue. A forked child starts its own."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.jobs: SimpleQueue[Job[Any]] = SimpleQueue()
+        for number in range(THREADS):
+            name = f"holdfast-read-{number}"
+            threading.Thread(target=self._serve, name=name, daemon=True).start()
+
+    def _serve(self) -> None:
+        loop = asyncio.new_event_loop()
+        loop.set_default_executor(InlineExecutor())
+        while True:
+            self.jobs.get().run(loop)
+
+
+pool: ThreadPool | None = None
+
+
+def submit(job: Job[Any]) -> None:
+    """Queue a job."""
+    global pool  # noqa: PLW0603 - the threads belong to the process
+    if pool is None or pool.process != os.getpid():
+        pool = ThreadPool()
+    pool.jobs.put(job)
