@@ -10,17 +10,17 @@ from holdfast.snapshots import SnapshotArchive, SnapshotLocation
 from holdfast.snapshots.discovery import iterate_locations
 from holdfast.snapshots.lookup import find_snapshot_location
 from support.async_tests import async_test
-from support.observed_store import Watched, save, session_snapshot, state
+from support.observed_store import ObservedStore, make_snapshot, make_state, save
 
 
 async def make_sessions(count, *, is_latest=False):
     """Save one snapshot in each of some sessions; return the store and the ids by location."""
-    store = Watched()
+    store = ObservedStore()
     archive = SnapshotArchive(store)
     found = {}
     for number in range(count):
         location = SnapshotLocation(f"ses_{number:04}", scope_id="bot")
-        snapshot = session_snapshot(state(turn=number), location)
+        snapshot = make_snapshot(make_state(turn=number), location)
         found[location] = await save(archive, snapshot, location, is_latest=is_latest)
     return store, found
 
@@ -46,7 +46,7 @@ def test_a_snapshot_is_found_in_any_session(is_latest):
 async def test_a_snapshot_with_a_given_id_is_found():
     store, ids = await make_sessions(3)
     location = list(ids)[1]
-    await save(SnapshotArchive(store), session_snapshot(), location, snapshot_id="mine")
+    await save(SnapshotArchive(store), make_snapshot(), location, snapshot_id="mine")
     assert await find(store, "mine") == location
 
 

@@ -116,8 +116,8 @@ async def test_a_prune_that_keeps_all_changes_nothing():
 async def test_a_prune_with_nothing_to_do_reads_the_records_once(often):
     """However long the log is; also where an earlier prune deleted something."""
     for count in (9, 40):
-        store = Watched()
-        await saved(store, count)
+        store = ObservedStore()
+        await save_many(store, count)
         policy = RetentionPolicy(last=100)
         store.forget()
         await prune(store, policy)
