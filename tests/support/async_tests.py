@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 
+from holdfast.testing.checks import async_test
 
-def async_test(test):
-    """Wrap a coroutine function, which takes fixtures by name, as a test."""
-
-    @functools.wraps(test)
-    def run(*self, **fixtures):
-        asyncio.run(test(*self, **fixtures))
-
-    return run
+__all__ = ["async_test", "run_async"]
 
 
 def run_async(work):

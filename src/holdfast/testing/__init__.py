@@ -13,6 +13,7 @@ with require_extra("testing"):
 
 # Before the imports, so that failed asserts show the compared values.
 for _suite in (
+    "checks",
     "writing_suite",
     "conditions_suite",
     "listing_suite",
@@ -21,6 +22,7 @@ for _suite in (
     "snapshot_checks",
     "snapshot_saving_suite",
     "snapshot_listing_suite",
+    "snapshot_order_suite",
     "snapshot_locations_suite",
     "snapshot_concurrency_suite",
 ):

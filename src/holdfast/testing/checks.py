@@ -1,4 +1,4 @@
-"""Difficult keys and common steps of the state store suites."""
+"""Difficult keys and common steps of the suites."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import asyncio
 import functools
 import itertools
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, ParamSpec
 
 from holdfast.errors import ConflictError
 from holdfast.stores.base import StateStore
 
-Suite = TypeVar("Suite")
+Parameters = ParamSpec("Parameters")
 NewStore = Callable[[], StateStore]
 
 STRANGE_KEYS = (
@@ -72,17 +72,12 @@ STRANGE_KEYS = (
 )
 
 
-def async_test(
-    test: Callable[[Suite, NewStore], Awaitable[None]],
-) -> Callable[[Suite, NewStore], None]:
+def async_test(test: Callable[Parameters, Coroutine[Any, Any, None]]) -> Callable[Parameters, None]:
     """Wrap a coroutine function as a test that needs no pytest plugin."""
 
     @functools.wraps(test)
-    def run(self: Suite, new_store: NewStore) -> None:
-        async def run_test() -> None:
-            await test(self, new_store)
-
-        asyncio.run(run_test())
+    def run(*args: Parameters.args, **fixtures: Parameters.kwargs) -> None:
+        asyncio.run(test(*args, **fixtures))
 
     return run
 

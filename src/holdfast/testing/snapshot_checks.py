@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
-import functools
 import math
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from decimal import Decimal
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.session_snapshot import SessionSnapshot
@@ -18,7 +16,6 @@ from holdfast.snapshots.session_state import MESSAGES, SESSION, STATE, STATUS, m
 from holdfast.snapshots.storage import SnapshotStorage
 from holdfast.state.store import Store
 
-Suite = TypeVar("Suite")
 NewStorage: TypeAlias = Callable[
     [], SnapshotStorage | AbstractAsyncContextManager[SnapshotStorage, bool | None]
 ]
@@ -83,21 +80,6 @@ HOSTILE_IDS = (
     "x" * 256,
 )
 """Ids that escape their prefix or collide if they are not encoded."""
-
-
-def async_test(
-    test: Callable[[Suite, NewStorage], Awaitable[None]],
-) -> Callable[[Suite, NewStorage], None]:
-    """Wrap a coroutine function as a test that needs no pytest plugin."""
-
-    @functools.wraps(test)
-    def run(self: Suite, new_storage: NewStorage) -> None:
-        async def run_test() -> None:
-            await test(self, new_storage)
-
-        asyncio.run(run_test())
-
-    return run
 
 
 @asynccontextmanager

@@ -7,10 +7,10 @@ import dataclasses
 
 from holdfast.errors import ConflictError
 from holdfast.snapshots.keys import SnapshotLocation
+from holdfast.testing.checks import async_test
 from holdfast.testing.snapshot_checks import (
     LOCATION,
     NewStorage,
-    async_test,
     load,
     load_values,
     make_snapshot,

@@ -9,10 +9,10 @@ from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.storage import SnapshotStorage
+from holdfast.testing.checks import async_test
 from holdfast.testing.snapshot_checks import (
     LOCATION,
     NewStorage,
-    async_test,
     load_values,
     make_snapshot,
     open_storage,

@@ -6,11 +6,11 @@ import itertools
 
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.manifest import SnapshotManifest
+from holdfast.testing.checks import async_test
 from holdfast.testing.snapshot_checks import (
     HOSTILE_IDS,
     LOCATION,
     NewStorage,
-    async_test,
     load,
     load_values,
     make_snapshot,

@@ -6,10 +6,10 @@ import uuid
 
 from holdfast.ids import new_id
 from holdfast.snapshots.storage import SnapshotStorage
+from holdfast.testing.checks import async_test
 from holdfast.testing.snapshot_checks import (
     LOCATION,
     NewStorage,
-    async_test,
     load_values,
     make_snapshot,
     open_storage,

@@ -13,11 +13,11 @@ from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.storage import SnapshotStorage
 from holdfast.state.store import Store
+from holdfast.testing.checks import async_test
 from holdfast.testing.snapshot_checks import (
     EVERY_VALUE,
     LOCATION,
     NewStorage,
-    async_test,
     is_identical,
     load,
     load_values,

@@ -18,8 +18,7 @@ from holdfast.stores.dapr.key_index import (
     Edit,
     Leaf,
     Root,
-    decode_leaf,
-    decode_root,
+    decode_page,
     encode_page,
     find_leaves,
     iterate_leaves,
@@ -373,11 +372,11 @@ def test_a_short_listing_reads_few_leaves():
 def test_pages_round_trip():
     leaf = Leaf("a", None, ("a", "\U0010ffff", "\ue000"))
     root = Root(("", "é"), (FIRST, "2"))
-    assert decode_leaf(encode_page(leaf)) == leaf
-    assert decode_root(encode_page(root)) == root
-    for unpack in (decode_leaf, decode_root):
+    assert decode_page(encode_page(leaf), Leaf) == leaf
+    assert decode_page(encode_page(root), Root) == root
+    for kind in (Leaf, Root):
         with pytest.raises(IntegrityError, match="damaged"):
-            unpack(b"\xc1 no page")
+            decode_page(b"\xc1 not a page", kind)
 
 
 def test_inconsistent_pages_are_reported_after_a_bounded_number_of_reads():

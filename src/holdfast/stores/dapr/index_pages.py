@@ -13,8 +13,7 @@ from holdfast.stores.dapr.key_index import (
     Edit,
     Leaf,
     Root,
-    decode_leaf,
-    decode_root,
+    decode_page,
     encode_page,
     find_leaves,
 )
@@ -37,7 +36,7 @@ class IndexPages:
         """Return the root, which may be an older one unless it is read again."""
         if self.known_root is None or again:
             body = (await self._read([ROOT]))[ROOT].body
-            self.known_root = Root() if body is None else decode_root(body)
+            self.known_root = Root() if body is None else decode_page(body, Root)
         return self.known_root
 
     async def leaves(self, pages: Sequence[str]) -> Mapping[str, Leaf | None]:
@@ -105,4 +104,4 @@ def decode_leaf_page(page: str, body: bytes | None) -> Leaf | None:
     """Return the leaf of a page. The first page counts as an empty leaf until it is written."""
     if body is None:
         return Leaf() if page == FIRST else None
-    return decode_leaf(body)
+    return decode_page(body, Leaf)

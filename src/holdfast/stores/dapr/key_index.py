@@ -20,7 +20,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -38,6 +38,9 @@ MAX_READS = 50
 LEAF_BYTES = 65_536
 MIN_KEY_BYTES = LEAF_BYTES // 128
 """What a short key counts for, so that 128 of them fill a leaf."""
+
+
+Page = TypeVar("Page", "Leaf", "Root")
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,28 +236,15 @@ def encode_page(page: Leaf | Root) -> bytes:
     return msgspec.msgpack.encode(page)
 
 
-def decode_leaf(data: bytes) -> Leaf:
-    """Return a leaf from its bytes.
+def decode_page(data: bytes, kind: type[Page]) -> Page:
+    """Return a page from its bytes.
 
     Raises:
         IntegrityError: It is damaged.
 
     """
     try:
-        return msgspec.msgpack.decode(data, type=Leaf)
-    except msgspec.DecodeError as error:
-        raise _damaged_index_error() from error
-
-
-def decode_root(data: bytes) -> Root:
-    """Return a root from its bytes.
-
-    Raises:
-        IntegrityError: It is damaged.
-
-    """
-    try:
-        return msgspec.msgpack.decode(data, type=Root)
+        return msgspec.msgpack.decode(data, type=kind)
     except msgspec.DecodeError as error:
         raise _damaged_index_error() from error
 
