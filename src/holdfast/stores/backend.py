@@ -6,7 +6,7 @@ implements for valid keys.
 
 from __future__ import annotations
 
-import secrets
+import os
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Iterable, Sequence
 
@@ -142,7 +142,7 @@ class Backend(StateStore):
 
 def new_etag() -> str:
     """Return a random etag, unique across keys, processes and machines."""
-    return secrets.token_hex(8)
+    return os.urandom(8).hex()
 
 
 def check_condition(put: Put, etag: str | None) -> None:

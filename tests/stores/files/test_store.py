@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import hashlib
 import os
 
 import pytest
 
-from holdfast import ConflictError, Session, StateStoreError, open_state_store
+from holdfast import ConflictError, Put, Session, StateStoreError, open_state_store
+from holdfast.stores.files import tree
 from holdfast.stores.files.store import FileStateStore, lock_name
 from holdfast.stores.files.tree import scan_names
+from holdfast.stores.local import sync_descriptor
 from holdfast.testing import StateStoreSuite
 from support.async_tests import run_async
 
@@ -202,7 +203,7 @@ def test_a_lock_held_by_another_process_blocks_only_its_keys(tmp_path):
     async def use():
         async with FileStateStore(tmp_path, timeout=0.3) as store:
             await store.put("other", b"1")
-            lock = lock_name(hashlib.sha256(b"held").digest()[0])
+            lock = lock_name("held")
             with (tmp_path / "~holdfast" / "locks" / lock).open("w") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 cancelled = [asyncio.create_task(store.put("held", b"late")) for _ in range(12)]
@@ -371,3 +372,50 @@ def test_the_path_of_a_url_is_relative_or_absolute(tmp_path, monkeypatch):
             assert repr(store) == f"<FileStateStore file://{tmp_path}/in here>"
 
     run_async(write())
+
+
+def test_a_folder_is_synced_once_for_the_files_of_a_batch(tmp_path, monkeypatch):
+    synced = []
+
+    def count_and_sync(descriptor):
+        synced.append(descriptor)
+        sync_descriptor(descriptor)
+
+    async def use():
+        async with FileStateStore(tmp_path) as store:
+            await store.put("one/first", b"1")
+            await store.put("two/first", b"1")
+            monkeypatch.setattr(tree, "sync_descriptor", count_and_sync)
+            await store.put_many([Put(f"one/{number}", b"1") for number in range(10)])
+            assert len(synced) == 1
+            await store.put_many([Put(f"{folder}/last", b"1") for folder in ("one", "two")])
+            assert len(synced) == 3
+            assert len([key async for key in store.list()]) == 14
+
+    run_async(use())
+
+
+def test_a_batch_is_written_up_to_the_first_conflict(tmp_path):
+    async def use():
+        async with FileStateStore(tmp_path) as store:
+            await store.put("b", b"0")
+            puts = [Put(f"many/{number:03}", b"1") for number in range(100)]
+            puts.insert(70, Put("b", b"1", if_absent=True))
+            with pytest.raises(ConflictError):
+                await store.put_many(puts)
+            found = [key async for key in store.list("many/")]
+            assert found == [f"many/{number:03}" for number in range(70)]
+        assert list((tmp_path / "~holdfast" / "writing").iterdir()) == []
+
+    run_async(use())
+
+
+def test_batches_with_the_same_keys_in_different_orders_do_not_wait_in_a_circle(tmp_path):
+    puts = [Put(f"{number}", b"1") for number in range(20)]
+
+    async def use():
+        async with FileStateStore(tmp_path, timeout=20) as store:
+            batches = [puts, puts[::-1]] * 4
+            await asyncio.gather(*(store.put_many(batch) for batch in batches))
+
+    run_async(use())

@@ -25,7 +25,7 @@ def grouped(path):
 
     async def run(store, calls, prepare=lambda _: None):
         await store.put("first", b"1")  # connects
-        database = store._group_commit._connections.writing()
+        database = store._connections.writing()
         prepare(database)
         statements = Counter()
         database.set_trace_callback(lambda text: statements.update([text]))
@@ -335,3 +335,49 @@ def test_an_interrupted_writer_leaves_the_calls_of_others_to_the_next(path, monk
         await store.close()
 
     run_async(finish())
+
+
+def test_stores_on_the_same_file_share_a_connection_until_the_last_is_closed(path):
+    async def use():
+        one, two = SqliteStateStore(path), SqliteStateStore(path)
+        await asyncio.gather(*(store.put(name, b"1") for name, store in (("a", one), ("b", two))))
+        assert len(connections(one)) == 1
+        await one.close()
+        await one.close()
+        assert connections(two)
+        await two.put("c", b"1")
+        with pytest.raises(StateStoreError, match="closed"):
+            await one.put("d", b"1")
+        three = SqliteStateStore(path)
+        await two.close()
+        assert await collect_keys(three.list()) == ["a", "b", "c"]
+        await three.close()
+        assert connections(three) == []
+
+    run_async(use())
+
+
+def test_a_store_that_was_never_closed_does_not_keep_the_file_open(path):
+    async def use():
+        store = SqliteStateStore(path)
+        await store.put("a", b"1")
+        SqliteStateStore(path)  # gone at once
+        await store.close()
+        assert connections(store) == []
+
+    run_async(use())
+
+
+def test_a_new_store_does_not_share_the_connections_to_a_file_that_was_replaced(path):
+    async def use():
+        async with SqliteStateStore(path) as old:
+            await old.put("a", b"1")
+            for file in path.parent.iterdir():
+                file.unlink()
+            async with SqliteStateStore(path) as new:
+                await new.put("b", b"1")
+                with pytest.raises(StateStoreError, match="removed or replaced"):
+                    await old.put("c", b"1")
+                assert await collect_keys(new.list()) == ["b"]
+
+    run_async(use())

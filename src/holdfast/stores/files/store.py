@@ -30,7 +30,7 @@ from typing import TypeVar
 
 from holdfast.errors import StateStoreError
 from holdfast.stores.backend import Backend, check_condition, etag_mismatch_error, new_etag
-from holdfast.stores.base import Entry, Put
+from holdfast.stores.base import Condition, Entry, Put
 from holdfast.stores.files.locks import FILE_LOCKS
 from holdfast.stores.files.tree import FileTree, is_shortened
 from holdfast.stores.local import explain_os_error, sync_descriptor
@@ -40,7 +40,8 @@ from holdfast.stores.validation import KeyRange
 T = TypeVar("T")
 
 TIMEOUT = 30.0
-LOCKS = 64
+LOCK_NAMES = [f"{number:02x}" for number in range(64)]
+MAX_FILES = 64  # of a batch that are locked at once
 THREADS = 8
 INTERNAL_FOLDER = "~holdfast"  # not the name of any key
 TEMPORARY_FILE = re.compile(r"([0-9a-f]{2})-[0-9a-f]{16}")
@@ -71,7 +72,7 @@ class FileStateStore(Backend):
         self._readers = ThreadPoolExecutor(THREADS, "holdfast-files-read")
         self._writers = ThreadPoolExecutor(THREADS, "holdfast-files-write")
         # Threads of this process wait for each other here; only one waits for other processes.
-        self._thread_locks = {name: Lock() for name in (*map(lock_name, range(LOCKS)), NAMES_LOCK)}
+        self._thread_locks = {name: Lock() for name in (*LOCK_NAMES, NAMES_LOCK)}
 
     async def _get(self, key: str) -> Entry | None:
         return await self._run(lambda _: self._read(key))
@@ -84,13 +85,19 @@ class FileStateStore(Backend):
         return await self._run(read)
 
     async def _put(self, put: Put) -> str:
-        def write(abandoned: Event) -> str:
+        return (await self._put_many([put]))[0]
+
+    async def _put_many(
+        self,
+        puts: Sequence[Put],
+        conditions: Sequence[Condition] = (),  # noqa: ARG002 - it has none
+    ) -> list[str]:
+        def write(abandoned: Event) -> list[str]:
             self._prepare()
-            with self._lock_key(put.key, abandoned) as lock:
-                if put.if_absent or put.if_match is not None:
-                    entry = self._read(put.key)
-                    check_condition(put, None if entry is None else entry.etag)
-                return self._write(put, lock)
+            etags: list[str] = []
+            for start in range(0, len(puts), MAX_FILES):
+                etags += self._write(puts[start : start + MAX_FILES], abandoned)
+            return etags
 
         return await self._run(write, writes=True)
 
@@ -100,7 +107,7 @@ class FileStateStore(Backend):
                 entry = None
             else:
                 self._prepare()
-                with self._lock_key(key, abandoned):
+                with self._lock_keys([key], abandoned):
                     entry = self._read(key)
                     if entry is not None and if_match in (None, entry.etag):
                         self._tree.remove(key)
@@ -151,34 +158,41 @@ class FileStateStore(Backend):
                 value = file.read()
             return Entry(value, compute_etag(descriptor, value))
 
-    def _write(self, put: Put, lock: str) -> str:
-        temporary = f"{lock}-{new_etag()}"
-        with self._tree.open_internal(INTERNAL_FOLDER, "writing") as writing:
-            create = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-            descriptor = os.open(temporary, create, 0o666, dir_fd=writing)
+    def _write(self, puts: Sequence[Put], abandoned: Event) -> list[str]:
+        """Write files up to the first that fails, and return their etags."""
+        etags = []
+        moves: list[tuple[str, str]] = []
+        with (
+            self._lock_keys([put.key for put in puts], abandoned),
+            self._tree.open_internal(INTERNAL_FOLDER, "writing") as writing,
+        ):
             try:
+                for put in puts:
+                    if put.if_absent or put.if_match is not None:
+                        entry = self._read(put.key)
+                        check_condition(put, None if entry is None else entry.etag)
+                    temporary = f"{lock_name(put.key)}-{new_etag()}"
+                    moves.append((put.key, temporary))
+                    etags.append(write_file(temporary, writing, put.value))
+            finally:
                 try:
-                    with open(descriptor, "wb", closefd=False) as file:
-                        file.write(put.value)
-                    sync_descriptor(descriptor)
-                    etag = compute_etag(descriptor, put.value)
+                    self._tree.move_into_place(moves[: len(etags)], writing)
                 finally:
-                    os.close(descriptor)
-                self._tree.move_into_place(put.key, writing, temporary)
-            except BaseException:
-                with suppress(FileNotFoundError):
-                    os.unlink(temporary, dir_fd=writing)
-                raise
-        return etag
+                    for _, temporary in moves:
+                        with suppress(FileNotFoundError):  # it was moved
+                            os.unlink(temporary, dir_fd=writing)
+        return etags
 
     @contextmanager
-    def _lock_key(self, key: str, abandoned: Event) -> Iterator[str]:
-        """Hold the lock of a key against threads and processes; yield the lock's name."""
-        name = lock_name(hashlib.sha256(key.encode()).digest()[0])
+    def _lock_keys(self, keys: Sequence[str], abandoned: Event) -> Iterator[None]:
+        """Hold the locks of some keys against threads and processes."""
+        names = {lock_name(key) for key in keys}
+        if any(map(is_shortened, keys)):
+            names.add(NAMES_LOCK)
         with ExitStack() as held:
-            for lock in (name, NAMES_LOCK) if is_shortened(key) else (name,):
-                held.enter_context(self._hold_lock(lock, abandoned))
-            yield name
+            for name in sorted(names):  # all in the same order, so that none wait in a circle
+                held.enter_context(self._hold_lock(name, abandoned))
+            yield
 
     @contextmanager
     def _hold_lock(self, name: str, abandoned: Event) -> Iterator[None]:
@@ -233,9 +247,21 @@ class FileStateStore(Backend):
         self._prepared = True
 
 
-def lock_name(number: int) -> str:
-    """Return the name of a lock from any number."""
-    return f"{number % LOCKS:02x}"
+def lock_name(key: str) -> str:
+    """Return the name of a key's lock."""
+    return LOCK_NAMES[hashlib.sha256(key.encode()).digest()[0] % len(LOCK_NAMES)]
+
+
+def write_file(name: str, folder: int, value: bytes) -> str:
+    """Write a new file to the disk itself, and return its etag."""
+    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder)
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(value)
+        sync_descriptor(descriptor)
+        return compute_etag(descriptor, value)
+    finally:
+        os.close(descriptor)
 
 
 def compute_etag(descriptor: int, value: bytes) -> str:

@@ -13,9 +13,10 @@ import os
 import stat
 import time
 from bisect import bisect_left
-from collections import OrderedDict
-from collections.abc import Iterator
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import groupby
 from pathlib import Path
 
 from holdfast.stores.local import make_folder, sync_descriptor
@@ -60,19 +61,27 @@ class FileTree:
         finally:
             os.close(descriptor)
 
-    def move_into_place(self, key: str, writing: int, temporary: str) -> None:
-        """Rename a finished file from another folder to the file of a key, durably."""
-        *folders, name = path_names(key)
-        while True:
-            try:
-                with self._open_folder(folders, make=True) as folder:
-                    write_full_name(name, folder)
-                    os.rename(temporary, shorten_name(name), src_dir_fd=writing, dst_dir_fd=folder)
-                    sync_descriptor(folder)
-                return
-            except FileNotFoundError:
-                # Another writer removed an empty folder: retry, unless the file itself is missing.
-                os.stat(temporary, dir_fd=writing)
+    def move_into_place(self, moves: Sequence[tuple[str, str]], writing: int) -> None:
+        """Rename finished files from another folder to the files of keys, in order and durably.
+
+        A folder is synced once for the files that are moved into it one after the other.
+        """
+        paths = [(path_names(key), temporary) for key, temporary in moves]
+        for folders, group in groupby(paths, lambda each: each[0][:-1]):
+            files = deque((path[-1], temporary) for path, temporary in group)
+            while files:
+                try:
+                    with self._open_folder(folders, make=True) as folder:
+                        while files:
+                            name, temporary = files[0]
+                            write_full_name(name, folder)
+                            target = shorten_name(name)
+                            os.rename(temporary, target, src_dir_fd=writing, dst_dir_fd=folder)
+                            files.popleft()
+                        sync_descriptor(folder)
+                except FileNotFoundError:
+                    # Another writer removed an empty folder: retry, unless the file is missing.
+                    os.stat(files[0][1], dir_fd=writing)
 
     def remove(self, key: str) -> None:
         """Remove the file of a key, durably, and the folders that are empty then."""

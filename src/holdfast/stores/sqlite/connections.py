@@ -47,9 +47,9 @@ class Connections(ForkAware):
     processes connect again.
     """
 
-    def __init__(self, path: str | os.PathLike[str], display_url: str, timeout: float) -> None:
-        # Absolute from the start, because the working folder may change before the next connection.
-        self.path = Path(path).absolute()
+    def __init__(self, path: Path, display_url: str, timeout: float) -> None:
+        self.path = path
+        self._path_text = str(self.path)
         self.display_url = display_url
         self.timeout = min(timeout, MAX_TIMEOUT)
         self._file: tuple[int, int] | None = None  # the file of the first connection
@@ -77,20 +77,19 @@ class Connections(ForkAware):
         self._idle_readers.clear()
         self._writer = None
 
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Keep the process from forking during the block."""
+    def begin_use(self) -> None:
+        """Keep the process from forking until ``end_use``. Waits if it is about to fork."""
         with self._change:
             while self._is_forking:
                 self._change.wait()
             self._uses += 1
-        try:
-            yield
-        finally:
-            with self._change:
-                self._uses -= 1
-                if not self._uses:
-                    self._change.notify_all()
+
+    def end_use(self) -> None:
+        """Allow the process to fork."""
+        with self._change:
+            self._uses -= 1
+            if not self._uses:
+                self._change.notify_all()
 
     def before_fork(self, end: float) -> None:
         """Wait until no connection is in use, and close all."""
@@ -145,22 +144,26 @@ class Connections(ForkAware):
             StateStoreError: The file was replaced, or is not a database of this Holdfast.
 
         """
-        self.check_file()
+        self.begin_use()
         try:
-            database, reusable = self._idle_readers.pop(), True
-        except IndexError:
-            if file_identity(self.path) is None:
-                yield None
-                return
-            database, reusable = self._connect_for_reading()
-        try:
-            yield database if reusable or self._read_version(database) else None
+            self.check_file()
+            try:
+                database, reusable = self._idle_readers.pop(), True
+            except IndexError:
+                if file_identity(self._path_text) is None:
+                    yield None
+                    return
+                database, reusable = self._connect_for_reading()
+            try:
+                yield database if reusable or self._read_version(database) else None
+            finally:
+                if reusable and len(self._idle_readers) < MAX_IDLE_READERS:
+                    self._idle_readers.append(database)
+                else:
+                    self._connections.remove(database)
+                    database.close()
         finally:
-            if reusable and len(self._idle_readers) < MAX_IDLE_READERS:
-                self._idle_readers.append(database)
-            else:
-                self._connections.remove(database)
-                database.close()
+            self.end_use()
 
     def _connect_for_reading(self) -> tuple[sqlite3.Connection, bool]:
         """Return a new connection, and whether it can be used for more than one call."""
@@ -195,9 +198,13 @@ class Connections(ForkAware):
             StateStoreError: The file was removed or replaced.
 
         """
-        if self._file is not None and self._file != file_identity(self.path):
+        if self.is_file_replaced():
             # The write-ahead log belongs to the former file and would be merged into the new one.
             raise self._replaced_error()
+
+    def is_file_replaced(self) -> bool:
+        """Whether the file is not that of the first connection any more."""
+        return self._file is not None and self._file != file_identity(self._path_text)
 
     def _replaced_error(self) -> StateStoreError:
         return StateStoreError(
@@ -208,7 +215,7 @@ class Connections(ForkAware):
     @contextmanager
     def _connect(self, mode: str) -> Iterator[sqlite3.Connection]:
         """Yield a new connection, which is closed if the block fails."""
-        before = self._file or file_identity(self.path)
+        before = self._file or file_identity(self._path_text)
         database = sqlite3.connect(
             f"file:{quote(str(self.path))}?mode={mode}",
             uri=True,
@@ -220,7 +227,7 @@ class Connections(ForkAware):
         try:
             database.execute("PRAGMA synchronous = FULL")
             database.execute(f"PRAGMA journal_size_limit = {MAX_LOG_BYTES}")
-            file = file_identity(self.path)
+            file = file_identity(self._path_text)
             if file is None or before not in (None, file):
                 raise self._replaced_error()
             yield database
@@ -278,10 +285,10 @@ class Connections(ForkAware):
         return int(version)
 
 
-def file_identity(path: Path) -> tuple[int, int] | None:
+def file_identity(path: str) -> tuple[int, int] | None:
     """Return the device and inode of a path, or None if it does not exist."""
     try:
-        status = path.stat()
+        status = os.stat(path)  # noqa: PTH116 - called twice per write
     except FileNotFoundError:
         return None
     return status.st_dev, status.st_ino

@@ -9,16 +9,19 @@ interrupted leaves it to the next one.
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from copy import copy
+from pathlib import Path
 from threading import Lock
+from weakref import WeakSet, WeakValueDictionary
 
 from holdfast.errors import StateStoreError
-from holdfast.process_fork import ForkAware
+from holdfast.process_fork import ForkAware, ForkSafeLock
 from holdfast.stores.sqlite.connections import Connections, reclaim_space
 from holdfast.stores.sqlite.errors import explain_error, may_be_written
 from holdfast.stores.sqlite.write_calls import WriteCall, apply_calls
@@ -30,10 +33,11 @@ RECLAIM_INTERVAL = 64
 
 
 class GroupCommit(ForkAware):
-    """The queue of calls that write to one database."""
+    """The queue of calls that write to one database, for all stores of this process on it."""
 
     def __init__(self, connections: Connections) -> None:
-        self._connections = connections
+        self.connections = connections
+        self.users: WeakSet[object] = WeakSet()
         self._start()
         super().__init__()
 
@@ -99,10 +103,15 @@ class GroupCommit(ForkAware):
         return call.result
 
     def close(self) -> None:
-        """Write what is queued, and remove unused space from the file."""
+        """Write what is queued, remove unused space from the file, and close its connections."""
         self._thread.shutdown()
-        with self._lock, self._connections.in_use():
-            self._connections.reclaim_all_space()
+        with self._lock:
+            self.connections.begin_use()
+            try:
+                self.connections.reclaim_all_space()
+            finally:
+                self.connections.end_use()
+        self.connections.close()
 
     def _write_queue(self) -> None:
         self._is_scheduled = False  # a call that is queued from now on may be too late for this
@@ -117,31 +126,34 @@ class GroupCommit(ForkAware):
         if not waiting:
             return
         group: list[WriteCall] = []
-        with self._connections.in_use():
+        connections = self.connections
+        connections.begin_use()
+        try:
+            database = connections.writing()
             try:
-                database = self._connections.writing()
-                try:
-                    # Calls that are queued while this waits for other processes join the group.
-                    database.execute("BEGIN IMMEDIATE")
-                    group = self._choose_group()
-                    apply_calls(database, group)
-                    database.execute("COMMIT")
-                except BaseException as error:
-                    # SQLite may have rolled back by itself, as on a full disk.
-                    if database.in_transaction:
-                        database.execute("ROLLBACK")
-                    elif not isinstance(error, Exception):
-                        self._finish(group)  # an interrupt, just after the commit
-                    raise
-                self._connections.check_file()
-            except Exception as error:  # noqa: BLE001 - raised by the calls
-                if len(group) > 1 and not concerns_all(error):
-                    self._failed = len(group)  # one of them may be the cause: try each alone
-                else:
-                    self._fail(group or [self._queue[at] for at in range(waiting)], error)
+                # Calls that are queued while this waits for other processes join the group.
+                database.execute("BEGIN IMMEDIATE")
+                group = self._choose_group()
+                apply_calls(database, group)
+                database.execute("COMMIT")
+            except BaseException as error:
+                # SQLite may have rolled back by itself, as on a full disk.
+                if database.in_transaction:
+                    database.execute("ROLLBACK")
+                elif not isinstance(error, Exception):
+                    self._finish(group)  # an interrupt, just after the commit
+                raise
+            connections.check_file()
+        except Exception as error:  # noqa: BLE001 - raised by the calls
+            if len(group) > 1 and not concerns_all(error):
+                self._failed = len(group)  # one of them may be the cause: try each alone
             else:
-                self._finish(group)
-                self._reclaim_space(database, group)
+                self._fail(group or [self._queue[at] for at in range(waiting)], error)
+        else:
+            self._finish(group)
+            self._reclaim_space(database, group)
+        finally:
+            connections.end_use()
 
     def _choose_group(self) -> list[WriteCall]:
         """Return the first calls of the queue that are not cancelled, up to the limits."""
@@ -152,7 +164,7 @@ class GroupCommit(ForkAware):
             call = self._queue[at]
             if call.is_done or call.is_cancelled():
                 continue
-            size += call.size
+            size += sum([len(put.value) for put in call.puts])
             if len(group) == limit or (group and size > MAX_BYTES):
                 break
             group.append(call)
@@ -162,7 +174,7 @@ class GroupCommit(ForkAware):
     def _fail(self, group: Sequence[WriteCall], error: Exception) -> None:
         """Give each call its own copy of an error, because each adds its traceback."""
         for call in group:
-            explained = explain_error(error, self._connections)
+            explained = explain_error(error, self.connections)
             call.error = copy(error) if explained is error else explained
             call.error.__cause__ = error
         self._finish(group)
@@ -188,6 +200,40 @@ class GroupCommit(ForkAware):
         if self._writes >= RECLAIM_INTERVAL or any(call.deletes for call in group):
             self._writes = 0
             reclaim_space(database)
+
+
+_queues: WeakValueDictionary[tuple[str, float, str], GroupCommit] = WeakValueDictionary()
+_guard = ForkSafeLock("the list of open databases", wait_on_fork=False)
+
+
+def share_queue(
+    path: str | os.PathLike[str], display_url: str, timeout: float, user: object
+) -> GroupCommit:
+    """Return the queue of a file, which is the same for all users in this process.
+
+    With one connection that writes, they do not wait for each other's locks.
+    """
+    # Absolute from the start, because the working folder may change before it is connected.
+    absolute = Path(path).absolute()
+    key = (str(absolute), timeout, display_url)
+    with _guard:
+        queue = _queues.get(key)
+        if queue is None or queue.connections.is_file_replaced():
+            queue = _queues[key] = GroupCommit(Connections(absolute, display_url, timeout))
+        queue.users.add(user)
+    return queue
+
+
+def release_queue(queue: GroupCommit, user: object) -> None:
+    """Close a queue and its connections, if it has no other user."""
+    with _guard:
+        queue.users.discard(user)
+        if queue.users:
+            return
+        for key, each in list(_queues.items()):
+            if each is queue:
+                del _queues[key]
+    queue.close()
 
 
 def concerns_all(error: Exception) -> bool:

@@ -1,9 +1,9 @@
 """The default backend: one SQLite file, used by any number of threads and processes at once.
 
 Write-ahead log with ``synchronous=FULL``: a write is on disk when its call returns, and readers
-never wait for writers. All writes use one connection, because SQLite has one writer at a time, and
-those that are queued share a transaction; reads use a few others. Between processes SQLite's lock
-decides, with a wait of up to ``timeout`` seconds.
+never wait for writers. All writes of a process use one connection, because SQLite has one writer at
+a time, and those that are queued share a transaction; reads use a few others. Between processes
+SQLite's lock decides, with a wait of up to ``timeout`` seconds.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from holdfast.errors import IntegrityError
 from holdfast.stores.backend import Backend
 from holdfast.stores.base import Condition, Entry, Put
 from holdfast.stores.local import RUN_INLINE
-from holdfast.stores.sqlite.connections import Connections, transaction
+from holdfast.stores.sqlite.connections import transaction
 from holdfast.stores.sqlite.errors import EXPLAINED, explain_error
-from holdfast.stores.sqlite.group_commit import GroupCommit
+from holdfast.stores.sqlite.group_commit import release_queue, share_queue
 from holdfast.stores.sqlite.write_calls import WriteCall
 from holdfast.stores.urls import StoreURL, StoreURLError, suggest_url
 from holdfast.stores.validation import KeyRange
@@ -46,8 +46,8 @@ class SqliteStateStore(Backend):
 
     def __init__(self, path: str | os.PathLike[str], *, timeout: float = TIMEOUT) -> None:
         self.display_url = f"sqlite:///{os.fspath(path)}"
-        self._connections = Connections(path, self.display_url, timeout)
-        self._group_commit = GroupCommit(self._connections)
+        self._group_commit = share_queue(path, self.display_url, timeout, user=self)
+        self._connections = self._group_commit.connections
 
     async def _get(self, key: str) -> Entry | None:
         return (await self._get_many([key])).get(key)
@@ -102,11 +102,7 @@ class SqliteStateStore(Backend):
         return [] if lines == ["ok"] else [f"{self.display_url}: {line}" for line in lines]
 
     async def _close(self) -> None:
-        def close() -> None:
-            self._group_commit.close()
-            self._connections.close()
-
-        await asyncio.to_thread(close)
+        await asyncio.to_thread(release_queue, self._group_commit, self)
 
     async def _write(self, call: WriteCall) -> list[str]:
         if RUN_INLINE.get():
@@ -122,7 +118,7 @@ class SqliteStateStore(Backend):
 
         def run() -> T:
             try:
-                with self._connections.in_use(), self._connections.reading() as database:
+                with self._connections.reading() as database:
                     return default if database is None else work(database)
             except EXPLAINED as error:
                 raise explain_error(error, self._connections) from error

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import chain
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 from holdfast.errors import ConflictError
 from holdfast.stores.backend import check_condition, etag_mismatch_error, new_etag
 from holdfast.stores.base import Condition, Put
 
 T = TypeVar("T")
-Row: TypeAlias = tuple[int, str, str | None, bytes]
 
 # Rows are stored in the order of their numbers. Small rows fill pages well next to each other, but
 # badly next to large ones: so large and small rows have separate ranges of numbers.
@@ -29,9 +28,8 @@ FIRST_SMALL = 1 << 40
 LAST_ROWS = f"""
 SELECT (SELECT max(rowid) FROM entries WHERE rowid < {FIRST_SMALL}),
 (SELECT max(rowid) FROM entries)"""  # noqa: S608
-REPLACE = "DO UPDATE SET etag = excluded.etag, value = excluded.value"
 # With a new number, because a small value in the place of a large one leaves its page half empty.
-MOVE = f"{REPLACE}, rowid = excluded.rowid"
+REPLACE = "DO UPDATE SET rowid = excluded.rowid, etag = excluded.etag, value = excluded.value"
 # Keys or rows of a statement. SQLite compiles each number of them once for a connection.
 CHUNK = 16
 
@@ -51,7 +49,6 @@ class WriteCall:
         "is_done",
         "puts",
         "result",
-        "size",
     )
 
     def __init__(
@@ -60,7 +57,6 @@ class WriteCall:
         self.puts = puts
         self.conditions = conditions
         self.deletes = deletes
-        self.size = sum([len(put.value) for put in puts])
         self.future: asyncio.Future[list[str]] | None = None
         self.is_abandoned = False
         self.is_done = False
@@ -76,110 +72,85 @@ class WriteCall:
         """Whether nobody waits for the call, so that it is not to be started."""
         return self.is_abandoned if self.future is None else self.future.cancelled()
 
-    def list_conditional_keys(self) -> Iterator[str]:
-        """Yield the keys whose etags decide the outcome."""
-        for condition in self.conditions:
-            yield condition.key
-        for put in self.puts:
-            if put.if_absent or put.if_match is not None or self.deletes:
-                yield put.key
-
-    def check(self, etags: dict[str, str | None]) -> None:
-        """Check the conditions.
+    def apply(self, etags: dict[str, str | None], changes: dict[str, Put | None]) -> None:
+        """Check the conditions, and add what changes to the etags and the changes.
 
         Raises:
-            ConflictError: A condition does not hold.
+            ConflictError: A condition does not hold; nothing was added.
 
         """
         for condition in self.conditions:
-            etag = etags.get(condition.key)
+            etag = etags[condition.key]
             if etag != condition.etag:
                 raise etag_mismatch_error(condition.key, condition.etag, etag)
         for put in self.puts:
             check_condition(put, etags.get(put.key))
+        result: list[str] = []
+        for put in self.puts:
+            key = put.key
+            if self.deletes:
+                existing = etags[key]
+                if existing is not None:
+                    result.append(existing)
+                etags[key] = changes[key] = None
+            else:
+                result.append(new_etag())
+                etags[key] = result[-1]
+                changes[key] = put
+        self.result = result
+        self.error = None
 
 
 def apply_calls(database: sqlite3.Connection, calls: Sequence[WriteCall]) -> None:
     """Write what the calls change, within a transaction, and set their results and conflicts."""
-    keys = dict.fromkeys(key for call in calls for key in call.list_conditional_keys())
-    etags, rows = read_etags(database, list(keys))
+    keys: dict[str, None] = {}
+    for call in calls:
+        for condition in call.conditions:
+            keys[condition.key] = None
+        for put in call.puts:
+            if put.if_absent or put.if_match is not None or call.deletes:
+                keys[put.key] = None
+    last_large, last_small, etags = read_etags(database, list(keys))
     changes: dict[str, Put | None] = {}
     for call in calls:
         try:
-            call.check(etags)
+            call.apply(etags, changes)
         except ConflictError as error:
             call.error = error
-            continue
-        call.error = None
-        if call.deletes:
-            key = call.puts[0].key
-            etag = etags[key]
-            call.result = [] if etag is None else [etag]
-            etags[key] = changes[key] = None
+    deleted: list[str] = []
+    rows: list[tuple[int, str, str | None, bytes]] = []
+    for key, change in changes.items():
+        if change is None:
+            deleted.append(key)
+        elif len(change.value) > LARGE:
+            last_large += 1
+            rows.append((last_large, key, etags[key], change.value))
         else:
-            call.result = [new_etag() for _ in call.puts]
-            for put, etag in zip(call.puts, call.result, strict=True):
-                etags[put.key] = etag
-                changes[put.key] = put
-    write_changes(database, changes, etags, rows)
-
-
-class NextRows:
-    """The numbers of new rows."""
-
-    __slots__ = ("large", "small")
-
-    def __init__(self, last_large: int | None, last: int | None) -> None:
-        self.large = last_large or 0
-        self.small = max(last or 0, FIRST_SMALL)
-
-    def take(self, value: bytes) -> int:
-        """Return the number of a new row with this value."""
-        if len(value) > LARGE:
-            self.large += 1
-            return self.large
-        self.small += 1
-        return self.small
+            last_small += 1
+            rows.append((last_small, key, etags[key], change.value))
+    for some in split(deleted):
+        database.execute(delete_statement(len(some)), some)
+    for part in split(rows):
+        database.execute(insert_statement(len(part)), [*chain(*part)])
 
 
 def read_etags(
     database: sqlite3.Connection, keys: Sequence[str]
-) -> tuple[dict[str, str | None], NextRows]:
-    """Return the etag of each key, or None, and the numbers of new rows."""
+) -> tuple[int, int, dict[str, str | None]]:
+    """Return the last number of a large and of a small row, and the etag of each key, or None."""
     etags: dict[str, str | None] = {}
-    for batch in split(keys) if keys else [keys]:
+    for some in split(keys) or [keys]:
         # A single row: between two, another thread may keep the interpreter busy.
-        last_large, last, *found = database.execute(select_statement(len(batch)), batch).fetchone()
-        etags.update(zip(batch, found, strict=True))
-    return etags, NextRows(last_large, last)
-
-
-def write_changes(
-    database: sqlite3.Connection,
-    changes: dict[str, Put | None],
-    etags: dict[str, str | None],
-    rows: NextRows,
-) -> None:
-    """Write the last change of each key."""
-    deleted: list[str] = []
-    replaced: list[Row] = []
-    moved: list[Row] = []
-    for key, put in changes.items():
-        if put is None:
-            deleted.append(key)
-        else:
-            row = (rows.take(put.value), key, etags[key], put.value)
-            (moved if put.if_absent or put.if_match is not None else replaced).append(row)
-    for batch in split(deleted):
-        database.execute(delete_statement(len(batch)), batch)
-    for action, written in ((REPLACE, replaced), (MOVE, moved)):
-        for part in split(written):
-            database.execute(insert_statement(len(part)) + action, [*chain(*part)])
+        row = database.execute(select_statement(len(some)), some).fetchone()
+        etags.update(zip(some, row[2:], strict=True))
+    return row[0] or 0, max(row[1] or 0, FIRST_SMALL), etags
 
 
 def split(items: Sequence[T]) -> Iterable[Sequence[T]]:
     """Return the items in chunks."""
-    return (items[start : start + CHUNK] for start in range(0, len(items), CHUNK))
+    if len(items) <= CHUNK:
+        return [items] if items else []
+    return [items[start : start + CHUNK] for start in range(0, len(items), CHUNK)]
 
 
 @cache
@@ -196,6 +167,7 @@ def delete_statement(count: int) -> str:
 
 @cache
 def insert_statement(count: int) -> str:
-    """Return the statement that writes some rows, without what it does if a key exists."""
+    """Return the statement that writes some rows, which replace those with the same keys."""
     rows = ",".join(["(?, ?, ?, ?)"] * count)
-    return f"INSERT INTO entries (rowid, key, etag, value) VALUES {rows} ON CONFLICT (key) "  # noqa: S608
+    insert = f"INSERT INTO entries (rowid, key, etag, value) VALUES {rows}"  # noqa: S608
+    return f"{insert} ON CONFLICT (key) {REPLACE}"
