@@ -25,6 +25,8 @@ def validate_key(key: object) -> str:
         UnsupportedValueError: The key contains a lone surrogate.
 
     """
+    if type(key) is str and key.isascii() and 0 < len(key) <= MAX_KEY_BYTES:
+        return key  # as nearly all are
     if not isinstance(key, str):
         raise TypeError(f"key must be a str, got {short_repr(key)}")
     key = plain_str(key)
@@ -64,7 +66,8 @@ def validate_put(key: object, value: object, if_match: object, if_absent: object
         raise ValueError(
             f"put of key {short_repr(key)} has both if_match and if_absent; pass one of them"
         )
-    return Put(key, memoryview(value).tobytes(), etag, if_absent)
+    # A subclass of bytes may hold more than the backend should see.
+    return Put(key, value if type(value) is bytes else memoryview(value).tobytes(), etag, if_absent)
 
 
 def validate_puts(puts: Iterable[object]) -> list[Put]:

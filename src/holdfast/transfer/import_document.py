@@ -230,7 +230,7 @@ async def write_log(
     location = incarnation.location
     log_start = Position(events[0].seq - 1, events[0].prev)
     puts = [
-        timeline.log.prepare_linked(events[start : start + EVENTS_PER_SEGMENT]).put
+        timeline.log.encode_linked(events[start : start + EVENTS_PER_SEGMENT])
         for start in range(0, len(events), EVENTS_PER_SEGMENT)
     ]
     if log_start.seq:
