@@ -30,6 +30,7 @@ COMPILED_MODULES = [
     "src/holdfast/state/batch.py",
     "src/holdfast/state/store.py",
     "src/holdfast/log/changes.py",
+    "src/holdfast/log/encoded_event.py",
 ]
 
 

@@ -12,6 +12,7 @@ from hypothesis import given
 from holdfast import ConflictError, IntegrityError, InvalidDocumentError, Store
 from holdfast.log import EventLog
 from holdfast.log.changes import fold_changes
+from holdfast.log.encoded_event import encode_draft
 from holdfast.log.event import draft_event, draft_from_json, event_to_json
 from holdfast.log.event_log import Position
 from holdfast.log.hash_chain import GENESIS, link_events
@@ -128,11 +129,11 @@ def test_an_event_round_trips_with_any_value(value):
 def test_a_prepared_segment_equals_the_decoded_one(value):
     drafts = [draft_event("any", value, set_=[("n", "k", value)], delete=[("n", "d")])] * 2
     log = EventLog(MemoryStateStore(), "sessions/s/", "1")
-    prepared = log.prepare(drafts, Position(6, "prev"))
+    prepared = log.prepare([encode_draft(each) for each in drafts], Position(6, "prev"))
     assert [event.hash for event in prepared.events] == [
         event.hash for event in link_events(drafts, 6, "prev")
     ]
-    assert log.prepare_linked(prepared.events).put == prepared.put
+    assert log.encode_linked(prepared.events) == prepared.put
     decoded = decode_segment(prepared.put.key, prepared.put.value)
     assert is_identical(list(decoded.changes()), list(prepared.segment.changes()))
     assert decoded.size == prepared.segment.size

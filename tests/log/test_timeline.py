@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast import ConflictError, InvalidDocumentError, Store
 from holdfast.log import timeline
+from holdfast.log.encoded_event import encode_draft
 from holdfast.log.event import draft_event
 from holdfast.log.event_log import Position
 from holdfast.log.keyframe import decode_keyframe, encode_keyframe
@@ -36,7 +37,7 @@ class Recorder:
         drafts += [draft_event("tool.called", {"n": number}) for number in range(events - 1)]
         self.store.apply(drafts[0].changes)
         log = self.timeline.log
-        prepared = log.prepare(drafts, log.head)
+        prepared = log.prepare([encode_draft(each) for each in drafts], log.head)
         await log.write(prepared)
         self.timeline.advance(prepared)
         state = self.store.snapshot()

@@ -23,6 +23,7 @@ from holdfast import (
     Store,
 )
 from holdfast.log import EventLog, timeline
+from holdfast.log.encoded_event import encode_draft
 from holdfast.log.event import draft_event, format_time
 from holdfast.log.event_log import Position
 from holdfast.log.keyframe import decode_keyframe, encode_keyframe
@@ -55,7 +56,7 @@ class Recorder:
             made = draft_event("set", set_=[("s", f"{seq:04}", seq), ("s", "last", seq)])
             self.store.apply(made.changes)
             log = self.timeline.log
-            prepared = log.prepare([made], log.head)
+            prepared = log.prepare([encode_draft(made)], log.head)
             await log.write(prepared)
             self.timeline.advance(prepared)
             self.past[seq] = self.store.snapshot()

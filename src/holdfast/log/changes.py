@@ -9,12 +9,7 @@ from holdfast.errors import InvalidDocumentError, short_repr
 from holdfast.state.diff import Changes, Pair
 from holdfast.state.store import Store
 from holdfast.values.binary_encoding import encode
-from holdfast.values.json_encoding import (
-    encode_canonical,
-    from_json,
-    to_json,
-    to_json_and_canonical,
-)
+from holdfast.values.json_encoding import encode_canonical, from_json, to_json
 
 DELETED = object()
 
@@ -23,6 +18,14 @@ DELETE: Final = b"\x82" + encode("delete")
 SET: Final = encode("set")
 ARRAY_OF_2: Final = b"\x92"
 ARRAY_OF_3: Final = b"\x93"
+
+# The fields of an event in canonical order; the first is preceded by the header of a map of six.
+AT: Final = b"\x86" + encode("at")
+CHANGES: Final = encode("changes")
+DATA: Final = encode("data")
+ID: Final = encode("id")
+SEQ: Final = encode("seq")
+TYPE: Final = encode("type")
 
 
 def fold_changes(store: Store, changes: Iterable[Changes]) -> None:
@@ -59,18 +62,6 @@ def encode_canonical_changes(changes: Changes) -> bytes:
     return join_canonical_changes(changes, values)
 
 
-def encode_changes(changes: Changes) -> tuple[dict[str, Any], bytes]:
-    """Return changes as JSON data and as canonical bytes, with one pass over each value."""
-    rows: list[list[Any]] = []
-    values: list[bytes] = []
-    for space, key, value in changes["set"]:
-        tree, canonical = to_json_and_canonical(value)
-        rows.append([space, key, tree])
-        values.append(canonical)
-    deletes = [[space, key] for space, key in changes["delete"]]
-    return {"set": rows, "delete": deletes}, join_canonical_changes(changes, values)
-
-
 def join_canonical_changes(changes: Changes, values: list[bytes]) -> bytes:
     """Return the canonical bytes of changes, given those of the values to set."""
     deletes = changes["delete"]
@@ -81,6 +72,20 @@ def join_canonical_changes(changes: Changes, values: list[bytes]) -> bytes:
     for (space, key, _), value in zip(changes["set"], values, strict=True):
         parts += (ARRAY_OF_3, encode(space), encode(key), value)
     return b"".join(parts)
+
+
+def join_before_seq(time: str, changes: bytes, data: bytes, id_: str) -> bytes:
+    """Return the canonical bytes of an event up to its seq, given those of data and changes.
+
+    The whole equals the canonical bytes of a dict of the fields. Encoding the fields separately
+    gives each value the full nesting limit.
+    """
+    return b"".join((AT, encode(time), CHANGES, changes, DATA, data, ID, encode(id_), SEQ))
+
+
+def join_after_seq(type_: str) -> bytes:
+    """Return the canonical bytes of an event after its seq."""
+    return TYPE + encode(type_)
 
 
 def array_header(count: int) -> bytes:

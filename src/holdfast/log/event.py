@@ -119,16 +119,10 @@ def event_to_compact_json(event: EventDraft | Event) -> dict[str, Any]:
 
     Empty fields are omitted, and ``set`` and ``delete`` are fields of the event.
     """
-    return join_compact_json(event, to_json(event.data), changes_to_json(event.changes))
-
-
-def join_compact_json(
-    event: EventDraft | Event, data: Any, changes: dict[str, Any]
-) -> dict[str, Any]:
-    """Return the same, given its data and its changes as JSON data."""
     tree: dict[str, Any] = {"id": event.id, "type": event.type, "at": format_time(event.at)}
-    if data is not None:
-        tree["data"] = data
+    changes = changes_to_json(event.changes)
+    if event.data is not None:
+        tree["data"] = to_json(event.data)
     if changes["set"]:
         tree["set"] = changes["set"]
     if changes["delete"]:

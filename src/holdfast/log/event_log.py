@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from holdfast.errors import HoldfastError, IntegrityError, UnsupportedValueError
+from holdfast.log.encoded_event import EncodedEvent, encode_draft
 from holdfast.log.event import Event, EventDraft
 from holdfast.log.hash_chain import GENESIS
 from holdfast.log.segment import (
@@ -55,16 +56,26 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class PreparedSegment:
-    """Linked events, their segment, and the put that commits it."""
+    """A segment of events that follow ``after``, and the put that commits it."""
 
-    events: Sequence[Event]
+    after: Position
+    recorded: Sequence[EncodedEvent]
+    hashes: Sequence[str]
+    """The hashes of the events."""
     segment: Segment
     put: Put
+    end: Position
+    """The head of the log after the commit."""
 
     @property
-    def end(self) -> Position:
-        """The head of the log after the commit."""
-        return Position(self.segment.last, self.segment.hash)
+    def positions(self) -> list[Position]:
+        """The positions of its events."""
+        return [Position(seq, hash_) for seq, hash_ in enumerate(self.hashes, self.segment.first)]
+
+    @property
+    def events(self) -> list[Event]:
+        """Its events, decoded."""
+        return self.segment.events()
 
 
 class EventLog:
@@ -92,24 +103,26 @@ class EventLog:
             HoldfastError: The log is full; nothing was written.
 
         """
-        prepared = self.prepare(drafts, self.head)
+        prepared = self.prepare([encode_draft(each) for each in drafts], self.head)
         await self.write(prepared)
         return prepared
 
-    def prepare(self, drafts: Sequence[EventDraft], after: Position) -> PreparedSegment:
-        """Link and encode new events after a position, without writing them.
+    def prepare(self, events: Sequence[EncodedEvent], after: Position) -> PreparedSegment:
+        """Link new events after a position, without writing them.
 
         Raises:
             HoldfastError: The log is full.
 
         """
-        check_seq(after.seq + len(drafts))
+        check_seq(after.seq + len(events))
         key = self.key(after.seq + 1)
-        events, segment = link_segment(key, drafts, after.seq, after.hash)
-        return PreparedSegment(events, segment, Put(key, segment.encode(), if_absent=True))
+        hashes, segment = link_segment(key, events, after.seq, after.hash)
+        put = Put(key, segment.encode(), if_absent=True)
+        end = Position(segment.last, segment.hash)
+        return PreparedSegment(after, tuple(events), hashes, segment, put, end)
 
-    def prepare_linked(self, events: Sequence[Event]) -> PreparedSegment:
-        """Encode linked events, without writing them.
+    def encode_linked(self, events: Sequence[Event]) -> Put:
+        """Return the put that writes linked events as one segment.
 
         Raises:
             HoldfastError: The log is full.
@@ -117,8 +130,7 @@ class EventLog:
         """
         check_seq(events[-1].seq)
         key = self.key(events[0].seq)
-        segment = build_segment(key, events)
-        return PreparedSegment(events, segment, Put(key, segment.encode(), if_absent=True))
+        return Put(key, build_segment(key, events).encode(), if_absent=True)
 
     async def write(self, prepared: PreparedSegment, more: Sequence[Put] = ()) -> None:
         """Write a prepared segment and other entries, atomically if the store can.

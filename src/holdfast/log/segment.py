@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -31,20 +31,18 @@ from holdfast.errors import (
     NotFoundError,
     UnsupportedValueError,
 )
-from holdfast.log.changes import changes_from_rows, encode_changes
+from holdfast.log.changes import changes_from_rows
+from holdfast.log.encoded_event import EncodedEvent, link_encoded
 from holdfast.log.event import (
     Event,
-    EventDraft,
     StoredChanges,
     draft_from_json,
     event_to_compact_json,
     format_time,
-    join_compact_json,
     parse_time,
 )
-from holdfast.log.hash_chain import hash_bytes, join_canonical_fields, link_events, place_event
+from holdfast.log.hash_chain import link_events
 from holdfast.state.diff import Changes
-from holdfast.values.json_encoding import to_json_and_canonical
 
 T = TypeVar("T")
 
@@ -167,43 +165,24 @@ class Segment:
 
 def build_segment(key: str, events: Sequence[Event]) -> Segment:
     """Return the segment of linked events."""
-    return join_segment(key, events, [event_to_compact_json(event) for event in events])
+    text = msgspec.json.encode([event_to_compact_json(event) for event in events])
+    return join_segment(key, events[0].seq, events[-1].seq, events[0].prev, events[-1].hash, text)
 
 
 def link_segment(
-    key: str, drafts: Iterable[EventDraft], seq: int, prev: str
-) -> tuple[list[Event], Segment]:
-    """Return the events that follow the position ``(seq, prev)``, and their segment.
-
-    Each value is traversed once, for its hash and for its JSON.
-    """
-    events: list[Event] = []
-    trees: list[dict[str, Any]] = []
-    for draft in drafts:
-        seq += 1
-        data, canonical_data = to_json_and_canonical(draft.data)
-        changes, canonical_changes = encode_changes(draft.changes)
-        canonical = join_canonical_fields(draft, seq, canonical_data, canonical_changes)
-        event = place_event(draft, seq, prev, hash_bytes(canonical, prev))
-        events.append(event)
-        trees.append(join_compact_json(draft, data, changes))
-        prev = event.hash
-    return events, join_segment(key, events, trees)
+    key: str, events: Sequence[EncodedEvent], seq: int, prev: str
+) -> tuple[list[str], Segment]:
+    """Return the hashes of the events that follow a position, and their segment."""
+    hashes, text = link_encoded(events, seq, prev)
+    return hashes, join_segment(key, seq + 1, seq + len(events), prev, hashes[-1], text)
 
 
-def join_segment(key: str, events: Sequence[Event], trees: list[dict[str, Any]]) -> Segment:
-    """Return the segment of linked events, given their JSON data."""
-    raw = msgspec.json.encode(trees)
-    stored = StoredSegment(
-        SEGMENT_FORMAT,
-        events[0].seq,
-        events[-1].seq,
-        events[0].prev,
-        events[-1].hash,
-        hashlib.sha256(raw).hexdigest(),
-        msgspec.Raw(raw),
+def join_segment(key: str, first: int, last: int, prev: str, hash_: str, text: bytes) -> Segment:
+    """Return a segment, given the JSON text of its events."""
+    digest = hashlib.sha256(text).hexdigest()
+    return Segment(
+        key, StoredSegment(SEGMENT_FORMAT, first, last, prev, hash_, digest, msgspec.Raw(text))
     )
-    return Segment(key, stored)
 
 
 def encode_tombstone(segment: Segment, pruned_at: dt.datetime) -> bytes:

@@ -15,12 +15,12 @@ from copy import copy
 from typing import Self, TypeAlias
 
 from holdfast.errors import ConflictError, short_repr
-from holdfast.log.event import Event, EventDraft
+from holdfast.log.encoded_event import EncodedEvent
 from holdfast.log.event_log import Position, PreparedSegment
 from holdfast.log.timeline import Timeline
 from holdfast.sessions.backoff import CommitAttempts, Contention
 from holdfast.sessions.event_view import LogTail
-from holdfast.sessions.rebase import RELOAD, LogTracker, OnConflict, touched_entries
+from holdfast.sessions.rebase import RELOAD, LogTracker, OnConflict
 from holdfast.sessions.working_state import WorkingState
 from holdfast.snapshots.incarnation import Incarnation, ReplacedError
 from holdfast.snapshots.keys import SnapshotLocation
@@ -32,8 +32,8 @@ from holdfast.stores.entries import Put
 
 RecordBuilder: TypeAlias = Callable[[Position, Snapshot], Put]
 """Builds the record of a snapshot, given its position and state."""
-PutsBuilder: TypeAlias = Callable[[Sequence[Event]], list[Put]]
-"""Builds the writes that belong to events, given their final positions."""
+PutsBuilder: TypeAlias = Callable[[Sequence[Position]], list[Put]]
+"""Builds the writes that belong to the pending events, given their positions."""
 
 
 class Committer(LogTracker):
@@ -113,7 +113,7 @@ class Committer(LogTracker):
             prepared = await self._prepare()
             if prepared is not None:
                 if build_puts is not None:
-                    puts = build_puts(prepared.events)
+                    puts = build_puts(prepared.positions)
                 if await self._write_segment(prepared, build_record, puts):
                     attempts.won()
                     return
@@ -179,7 +179,7 @@ class Committer(LogTracker):
 
     # ---------------------------------------------------------------------------- one event
 
-    async def commit_alone(self, event: EventDraft) -> None:
+    async def commit_alone(self, event: EncodedEvent) -> None:
         """Commit one event on top of the last commit; the pending events stay pending.
 
         If these conflict with what other writers committed, this object stays behind the log, and
@@ -213,13 +213,13 @@ class Committer(LogTracker):
         other.working = self.working.at_base()
         return other
 
-    def _advance_to(self, other: Self, event: EventDraft) -> None:
+    def _advance_to(self, other: Self, event: EncodedEvent) -> None:
         """Continue at the position of another committer, with the pending events on top."""
         new = [each for each in other.tail.segments if each.first > self.working.head.seq]
         if new[0].first != self.working.head.seq + 1:
             return  # more than are kept in memory: the next commit reads them
-        touched = touched_entries(each.changes for each in self.working.pending)
-        if new[0].last == other.working.head.seq and not touched & touched_entries([event.changes]):
+        touched = {pair for each in self.working.pending for pair in each.touched}
+        if new[0].last == other.working.head.seq and touched.isdisjoint(event.touched):
             self.working.insert(event, other.working.head)
         else:
             self._rebase(new)
@@ -232,7 +232,7 @@ class Committer(LogTracker):
             self.incarnation = other.incarnation
             self.timeline = self.incarnation.timeline()
 
-    async def _is_in_log(self, event: EventDraft) -> bool:
+    async def _is_in_log(self, event: EncodedEvent) -> bool:
         """Return whether the log has an event after the known head."""
         async for segment in self.timeline.log.segments(self.working.head):
             if any(each.id == event.id for each in segment.events()):

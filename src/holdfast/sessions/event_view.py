@@ -134,7 +134,7 @@ def read_from_memory(source: EventSource, first: int, last: int | None) -> list[
     end = committed + len(working.pending) if last is None else last
     found = list(source.tail.read(first, min(end, committed)))
     if end > committed:
-        found += [each for each in working.copied_events() if first <= each.seq <= end]
+        found += [each for each in working.events() if first <= each.seq <= end]
     return found
 
 

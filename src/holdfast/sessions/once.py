@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.errors import ConflictError, UnsupportedValueError, short_repr
-from holdfast.log.event import EventDraft, draft_event
+from holdfast.log.encoded_event import EncodedEvent, new_event
 from holdfast.sessions.commit import Committer
-from holdfast.sessions.working_state import ONCE_DONE, WorkingState, copy_changes, copy_value
+from holdfast.sessions.working_state import ONCE_DONE, WorkingState
 from holdfast.snapshots.session_state import ONCE
 from holdfast.state.store import Store
 
@@ -30,7 +30,7 @@ from holdfast.state.store import Store
 class EffectResult:
     """The result of an effect, until the committed state in memory has it."""
 
-    event: EventDraft
+    event: EncodedEvent
     is_committed: bool = False
     """Whether the log has it, and only the state in memory is behind."""
 
@@ -129,13 +129,15 @@ def is_effect_done(working: WorkingState, key: str) -> bool:
     return working.base.contains(ONCE, key)
 
 
-def build_done_event(key: str, result: object) -> EventDraft:
+def build_done_event(key: str, result: object) -> EncodedEvent:
     """Return the event that records the result of an effect."""
+    data = {"key": key}
     try:
-        changes = copy_changes({"set": [(ONCE, key, {"result": result})], "delete": []})
+        return new_event(ONCE_DONE, data, {"set": [(ONCE, key, {"result": result})], "delete": []})
     except UnsupportedValueError as error:
-        changes = copy_changes({"set": [(ONCE, key, {"error": str(error)})], "delete": []})
-    return draft_event(ONCE_DONE, {"key": key}, changes=changes)
+        return new_event(
+            ONCE_DONE, data, {"set": [(ONCE, key, {"error": str(error)})], "delete": []}
+        )
 
 
 def read_effect_result(working: WorkingState, key: str, result: EffectResult | None) -> Any:
@@ -148,7 +150,7 @@ def read_effect_result(working: WorkingState, key: str, result: EffectResult | N
     if result is None or is_effect_done(working, key):
         stored = working.base.get(ONCE, key)
     else:
-        stored = copy_value(result.event.changes["set"][0][2], "$")
+        stored = result.event.changes["set"][0][2]
     if "error" in stored:
         raise UnsupportedValueError(
             f"result of once({short_repr(key)}) could not be stored: {stored['error']}; the effect "

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from holdfast.errors import ConflictError, IntegrityError, NotFoundError
 from holdfast.log.changes import fold_changes
-from holdfast.log.event import EventDraft
+from holdfast.log.encoded_event import EncodedEvent, encode_event
 from holdfast.log.event_log import Position
 from holdfast.log.segment import Segment, decode_segment
 from holdfast.log.timeline import Timeline
@@ -239,12 +238,13 @@ def rebase_pending(
     # Appended messages have no number yet, so no other writer can have touched them.
     ours_touched = {
         (space, key)
-        for space, key in touched_entries(each.changes for each in ours.pending)
+        for each in ours.pending
+        for space, key in each.touched
         if not is_new_message(space, key, first)
     }
     both = ours_touched & touched_entries(their_changes)
     # A restored state contains results of earlier effects; only new ones are done twice.
-    done = touched_entries(each.changes for each in ours.pending if each.type == ONCE_DONE)
+    done = {pair for each in ours.pending if each.type == ONCE_DONE for pair in each.touched}
     done_twice = sorted(both & done)
     if done_twice:
         raise ConflictError(
@@ -285,18 +285,18 @@ def restores_messages(ours: WorkingState, first: int) -> bool:
     return False
 
 
-def renumber_messages(event: EventDraft, first: int, shift: int) -> EventDraft:
+def renumber_messages(event: EncodedEvent, first: int, shift: int) -> EncodedEvent:
     """Return an event whose messages from a number on have moved by ``shift``."""
     if shift == 0:
         return event
+    before = event.changes
     sets = [
         (space, renumber_key(space, key, first, shift), value)
-        for space, key, value in event.changes["set"]
+        for space, key, value in before["set"]
     ]
-    deletes = [
-        (space, renumber_key(space, key, first, shift)) for space, key in event.changes["delete"]
-    ]
-    return replace(event, changes={"set": sets, "delete": deletes})
+    deletes = [(space, renumber_key(space, key, first, shift)) for space, key in before["delete"]]
+    changes: Changes = {"set": sets, "delete": deletes}
+    return encode_event(event.id, event.type, event.at, event.data, changes)
 
 
 def renumber_key(space: str, key: str, first: int, shift: int) -> str:

@@ -7,17 +7,11 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from holdfast.errors import short_repr
-from holdfast.sessions.working_state import (
-    APPENDED,
-    WorkingState,
-    copy_pair,
-    copy_value,
-    encode_value,
-)
+from holdfast.log.encoded_event import new_event
+from holdfast.sessions.working_state import APPENDED, WorkingState, validate_entry_name
 from holdfast.snapshots.session_state import MESSAGES, message_key
 from holdfast.state.diff import Changes
-from holdfast.state.store import Store, has_value
-from holdfast.values.binary_encoding import decode
+from holdfast.state.store import Store, has_entries
 
 LAST_MESSAGE = 10**12 - 1
 
@@ -75,14 +69,17 @@ class Recorder(ABC):
             raise TypeError(f"message must be a dict, got {short_repr(message)}")
         with self._guard:
             self._join()
-            number = self._working.next_message
+            working = self._working
+            number = working.next_message
             if number > LAST_MESSAGE:
                 raise ValueError(
                     f"message number {number} is past {LAST_MESSAGE}; remove message {number - 1}"
                 )
-            stored = copy_value(self._sign(message), f"$.messages[{number}]")
-            changes: Changes = {"set": [(MESSAGES, message_key(number), stored)], "delete": []}
-            self._working.record_owned(APPENDED, None, changes)
+            changes: Changes = {
+                "set": [(MESSAGES, message_key(number), self._sign(message))],
+                "delete": [],
+            }
+            working.record_owned(APPENDED, None, changes, path=f"$.messages[{number}]")
 
     def pop_message(self) -> dict[str, Any] | None:
         """Remove the last message of the conversation and return it, or None if it is empty."""
@@ -123,14 +120,13 @@ class Recorder(ABC):
             UnsupportedValueError: The value cannot be stored.
 
         """
-        _, key = copy_pair((self._namespace, key))
-        data = encode_value(value, f"$.state.{key}")
+        _, key = validate_entry_name((self._namespace, key))
+        changes: Changes = {"set": [(self._namespace, key, value)], "delete": []}
         with self._guard:
             self._join()
-            if has_value(self._store, self._namespace, key, data):
-                return
-            changes: Changes = {"set": [(self._namespace, key, decode(data))], "delete": []}
-            self._working.record_owned("state.set", None, changes)
+            event = new_event("state.set", None, changes, path=f"$.state.{key}")
+            if not has_entries(self._store, event.batch):
+                self._working.add(event)
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return a copy of a value, or ``default``."""

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from holdfast.errors import UnsupportedValueError, short_repr
-from holdfast.log.changes import fold_changes
-from holdfast.log.event import Event, EventDraft, draft_event
+from holdfast.errors import short_repr
+from holdfast.log.encoded_event import EncodedEvent, encode_at, new_event
+from holdfast.log.event import Event
 from holdfast.log.event_log import Position
-from holdfast.log.hash_chain import link_events
+from holdfast.log.segment import link_segment
 from holdfast.snapshots.session_state import (
     MESSAGES,
     SESSION,
@@ -23,11 +23,11 @@ from holdfast.snapshots.session_state import (
     message_number,
     validate_status,
 )
-from holdfast.state.batch import validate_name_text
+from holdfast.state.batch import WriteBatch, validate_name_text
 from holdfast.state.diff import Changes, Pair
 from holdfast.state.snapshot import Snapshot, to_row, validate_pair
-from holdfast.state.store import Store
-from holdfast.values.binary_encoding import decode, encode
+from holdfast.state.store import Store, write_batch
+from holdfast.values.binary_encoding import decode
 
 STARTED = "session.started"
 APPENDED = "message.appended"
@@ -56,7 +56,7 @@ class WorkingState:
         self.store = store
         self.head = head
         self.base = store.snapshot()
-        self.pending: list[EventDraft] = []
+        self.pending: list[EncodedEvent] = []
         keys = store.keys(MESSAGES)
         self.message_count = len(keys)
         self.next_message = next_message_number(keys)
@@ -68,39 +68,40 @@ class WorkingState:
         """Whether nothing is pending but the start of a new session."""
         return all(each.type == STARTED for each in self.pending)
 
-    def record(self, type_: str, data: Any = None, changes: Changes | None = None) -> EventDraft:
+    def record(self, type_: str, data: Any = None, changes: Changes | None = None) -> EncodedEvent:
         """Record an event and apply its changes; invalid arguments change nothing.
 
         Data and values are copied.
         """
-        return self.record_owned(
-            validate_event_type(type_), copy_value(data, "$.data"), copy_changes(changes)
-        )
+        return self.record_owned(validate_event_type(type_), data, validate_changes(changes))
 
-    def record_owned(self, type_: str, data: Any, changes: Changes) -> EventDraft:
-        """Record an event whose data and values are not shared with the caller."""
-        event = draft_event(type_, data, changes=changes)
+    def record_owned(
+        self, type_: str, data: object, changes: Changes, *, path: str | None = None
+    ) -> EncodedEvent:
+        """Record an event whose type and names are known to be valid.
+
+        ``path`` is the path of the value to set in errors, if there is only one.
+        """
+        event = new_event(type_, data, changes, path=path)
         self.add(event)
         return event
 
-    def add(self, event: EventDraft) -> None:
+    def add(self, event: EncodedEvent) -> None:
         """Append an event and apply its changes."""
-        self.apply(event.changes)
+        self.apply(event.batch)
         self.pending.append(event)
 
-    def apply(self, changes: Changes) -> None:
+    def apply(self, batch: WriteBatch) -> None:
         """Apply the changes of an event to the state."""
-        store = self.store
-        added = {key for space, key, _ in changes["set"] if space == MESSAGES}
-        removed = {key for space, key in changes["delete"] if space == MESSAGES}
-        before = sum(1 for key in added | removed if store.contains(MESSAGES, key))
-        store.apply(changes)
-        after = sum(1 for key in added | removed if store.contains(MESSAGES, key))
-        self.message_count += after - before
-        for number in map(message_number, added):
-            if number is not None:
-                self.next_message = max(self.next_message, number + 1)
-        if removed:
+        self.message_count += write_batch(self.store, batch, MESSAGES)
+        is_removed = False
+        for space, key, data in zip(batch.namespaces, batch.keys, batch.data, strict=True):
+            if space == MESSAGES:
+                number = None if data is None else message_number(key)
+                if number is not None and number >= self.next_message:
+                    self.next_message = number + 1
+                is_removed |= data is None
+        if is_removed:
             self._find_next_message()
 
     def _find_next_message(self) -> None:
@@ -124,16 +125,10 @@ class WorkingState:
         self.message_count, self.next_message = other.message_count, other.next_message
 
     def events(self) -> list[Event]:
-        """Return the pending events with the positions they get if no other writer commits."""
-        return link_events(self.pending, self.head.seq, self.head.hash)
-
-    def copied_events(self) -> list[Event]:
-        """Return the same events as copies that share nothing with this object."""
-        copies = [
-            replace(each, data=copy_value(each.data, "$.data"), changes=copy_changes(each.changes))
-            for each in self.pending
-        ]
-        return link_events(copies, self.head.seq, self.head.hash)
+        """Return copies of the pending events, linked as if no other writer commits."""
+        if not self.pending:
+            return []
+        return link_segment("", self.pending, self.head.seq, self.head.hash)[1].events()
 
     def commit_point(self, count: int | None = None) -> CommitPoint:
         """Return the first ``count`` pending events, or all of them, and where they lead."""
@@ -141,7 +136,8 @@ class WorkingState:
             return CommitPoint(len(self.pending), self.store.snapshot(), self.next_message)
         store = Store(max_history=0)
         store.restore(self.base)
-        fold_changes(store, (each.changes for each in self.pending[:count]))
+        for each in self.pending[:count]:
+            write_batch(store, each.batch)
         return CommitPoint(count, store.snapshot(), next_message_number(store.keys(MESSAGES)))
 
     def at_base(self) -> WorkingState:
@@ -155,12 +151,12 @@ class WorkingState:
             other.message_count = self.base.count(MESSAGES)
         return other
 
-    def insert(self, event: EventDraft, head: Position) -> None:
+    def insert(self, event: EncodedEvent, head: Position) -> None:
         """Apply an event that was committed before the pending ones, which touch other entries."""
         store = Store(max_history=0)
         store.restore(self.base)
-        store.apply(event.changes)
-        self.apply(event.changes)
+        write_batch(store, event.batch)
+        self.apply(event.batch)
         self.base = store.snapshot()
         self.head = head
 
@@ -188,25 +184,11 @@ def copy_value(value: Any, path: str) -> Any:
         UnsupportedValueError: The value cannot be stored; the error has the path, below ``path``.
 
     """
-    return decode(encode_value(value, path))
+    return decode(encode_at(value, path).data)
 
 
-def encode_value(value: Any, path: str) -> bytes:
-    """Return the encoding of a value.
-
-    Raises:
-        UnsupportedValueError: The value cannot be stored; the error has the path, below ``path``.
-
-    """
-    try:
-        return encode(value)
-    except UnsupportedValueError as error:
-        full = path + error.path[1:]
-        raise UnsupportedValueError(str(error).replace(error.path, full), full) from None
-
-
-def copy_changes(changes: Changes | None) -> Changes:
-    """Return a deep copy of changes, after validating them."""
+def validate_changes(changes: Changes | None) -> Changes:
+    """Return changes with plain names, after validating them. Values are not copied."""
     if changes is None:
         return {"set": [], "delete": []}
     if not isinstance(changes, dict) or changes.keys() != {"set", "delete"}:
@@ -214,23 +196,21 @@ def copy_changes(changes: Changes | None) -> Changes:
             'changes must be a dict with "set" and "delete", as Snapshot.changes() returns it, '
             f"got {short_repr(changes)}"
         )
-    sets = [copy_entry(item) for item in changes["set"]]
-    deletes = [copy_pair(pair) for pair in changes["delete"]]
+    sets = [validate_entry(item) for item in changes["set"]]
+    deletes = [validate_entry_name(pair) for pair in changes["delete"]]
     return {"set": sets, "delete": deletes}
 
 
-def copy_entry(item: object) -> tuple[str, str, Any]:
-    """Return a deep copy of an entry to set, after validating it."""
+def validate_entry(item: object) -> tuple[str, str, Any]:
+    """Return an entry to set with plain names, after validating it."""
     row = to_row(item)
     if len(row) != 3:
         raise TypeError(f"expected a (namespace, key, value) triple, got {short_repr(item)}")
-    space, key = copy_pair(row[:2])
-    if (space, key) == (SESSION, STATUS):
-        return space, key, validate_status(row[2])
-    return space, key, copy_value(row[2], f"$.{space}.{key}")
+    space, key = validate_entry_name(row[:2])
+    return space, key, validate_status(row[2]) if (space, key) == (SESSION, STATUS) else row[2]
 
 
-def copy_pair(pair: object) -> Pair:
+def validate_entry_name(pair: object) -> Pair:
     """Return a namespace and a key as plain strings, after validating them."""
     space, key = validate_pair(pair)
     validate_name_text(space, "namespace")

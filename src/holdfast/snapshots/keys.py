@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import quote, unquote
 
 from holdfast.errors import short_repr
@@ -30,6 +30,7 @@ MAX_ID_LENGTH = 256
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 END_OF_TIME = 10**18 - 1
 """Index keys count microseconds down from here, so that the newest session is listed first."""
+SNAPSHOT_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 HISTORY_NAME = re.compile(r"[A-Za-z0-9_-]{1,256}\.json")
 INDEX_NAME = re.compile(r"([0-9]{18})_(.+)")
 
@@ -47,6 +48,7 @@ class SnapshotLocation:
     session_id: str
     scope: str = AGENT
     scope_id: str = ""
+    _prefix: str = field(default="", init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "session_id", validate_id(self.session_id, "session_id"))
@@ -60,7 +62,10 @@ class SnapshotLocation:
     @property
     def prefix(self) -> str:
         """The prefix of all its keys."""
-        return f"{session_prefix(self.session_id)}scopes/{self.scope}/{quote_id(self.scope_id)}/"
+        if not self._prefix:
+            session, agent = session_prefix(self.session_id), quote_id(self.scope_id)
+            object.__setattr__(self, "_prefix", f"{session}scopes/{self.scope}/{agent}/")
+        return self._prefix
 
     @property
     def manifest_key(self) -> str:
@@ -197,7 +202,7 @@ def validate_id(text: object, what: str) -> str:
 
 def is_snapshot_id(text: str) -> bool:
     """Tell whether a text can be the id of a snapshot."""
-    return re.fullmatch(r"[A-Za-z0-9_-]{1,128}", text) is not None
+    return SNAPSHOT_ID.fullmatch(text) is not None
 
 
 def validate_snapshot_id(text: object) -> str:

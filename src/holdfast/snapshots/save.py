@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
 from holdfast.errors import ConflictError, IntegrityError, NotFoundError
-from holdfast.log.event import draft_event
+from holdfast.log.encoded_event import new_event
 from holdfast.log.event_log import Position, PreparedSegment
 from holdfast.log.segment import Segment
 from holdfast.log.timeline import Timeline
@@ -54,13 +54,13 @@ async def write_segment(
         ConflictError: Another writer committed first; nothing was written.
 
     """
-    events = segment.events
+    events = segment.recorded
     if incarnation.is_created:
         times = [event.at for event in events if event.type not in PASSIVE_EVENT_TYPES]
         await incarnation.write(
             [segment.put],
             records,
-            end=Position(events[0].seq - 1, events[0].prev),
+            end=segment.after,
             seen=seen,
             active_at=max(times, default=None),
         )
@@ -259,12 +259,12 @@ class StateSaver:
     ) -> PreparedSegment:
         """Return the difference between a state and the head as a segment of one event."""
         data = {"snapshot_id": snapshot_id}
-        drafts = [draft_event("state.restored", data, changes=state.changes(head.state))]
+        events = [new_event("state.restored", data, state.changes(head.state))]
         if not head.incarnation.is_created:
             started = {"agent_id": location.scope_id, "session_id": location.session_id}
-            drafts.insert(0, draft_event("session.started", started))
+            events.insert(0, new_event("session.started", started, {"set": [], "delete": []}))
         log = head.timeline.log
-        return log.prepare(drafts, log.head)
+        return log.prepare(events, log.head)
 
     async def _is_found_by_id(self, history_key: HistoryKey) -> bool:
         """Tell whether a snapshot that was just saved is found by its id; delete it if not.

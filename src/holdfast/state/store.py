@@ -320,8 +320,8 @@ class Store:
             self._live.reset_to(state)
             self._parent = parent
 
-    def _write(self, batch: WriteBatch) -> None:
-        """Apply a batch atomically."""
+    def _write(self, batch: WriteBatch, counted: str = "") -> int:
+        """Apply a batch atomically; return by how much the entries of a namespace became more."""
         with self._lock:
             # Interpreted, Ctrl-C can interrupt this; compiled, nothing can.
             before = None if COMPILED else self._freeze(0)
@@ -329,7 +329,7 @@ class Store:
             try:
                 self._writing = True
                 # A call: Python 3.13 does not catch an interrupt in the jump of a loop right here.
-                self._write_each(batch)
+                return self._write_each(batch, counted)
             except BaseException:
                 self._live.counts_stale = True
                 if before is not None:
@@ -342,15 +342,20 @@ class Store:
             finally:
                 self._writing = False
 
-    def _write_each(self, batch: WriteBatch) -> None:
+    def _write_each(self, batch: WriteBatch, counted: str) -> int:
+        added: i64 = 0
         at: i64 = 0
         while at < len(batch.data):
             namespace, key, data = batch.namespaces[at], batch.keys[at], batch.data[at]
+            before = self._live.count
             if data is None:
                 self._live.remove(namespace, key)
             elif not self._live.set_in_place(namespace, key, data):
                 self._live.put(namespace, key, data)
+            if namespace == counted:
+                added += self._live.count - before
             at += 1
+        return added
 
     def _end_transaction(self, before: Snapshot, depth: i64, fresh: int, *, failed: bool) -> None:
         self._depth = depth
@@ -382,10 +387,18 @@ def get_encoded(store: Store, namespace: str, key: str) -> bytes | None:
     return store._find(namespace, key)
 
 
-def has_value(store: Store, namespace: str, key: str, data: bytes) -> bool:
-    """Return whether an entry holds the value with the given encoding."""
-    current = store._find(namespace, key)
-    return current is not None and is_same_value(current, data)
+def has_entries(store: Store, batch: WriteBatch) -> bool:
+    """Return whether a store holds all values that a batch sets, the order of keys aside."""
+    for at, data in enumerate(batch.data):
+        current = store._find(batch.namespaces[at], batch.keys[at])
+        if current is None or data is None or not is_same_value(current, data):
+            return False
+    return True
+
+
+def write_batch(store: Store, batch: WriteBatch, counted: str = "") -> int:
+    """Apply a batch atomically; return by how much the entries of a namespace became more."""
+    return store._write(batch, counted)
 
 
 # There are two implementations of transactions, because each is safe against interruptions in one

@@ -231,7 +231,7 @@ async def write_log(
     location = incarnation.location
     log_start = Position(events[0].seq - 1, events[0].prev)
     puts = [
-        timeline.log.prepare_linked(batch).put
+        timeline.log.encode_linked(batch)
         for batch in split_batches(events, EVENTS_PER_SEGMENT)
     ]
     if log_start.seq:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import math
-from typing import Any, Final, cast
+import sys
+from typing import Any, Final, cast, final
 
 import msgspec
 from msgspec.msgpack import Ext
@@ -12,13 +13,19 @@ from msgspec.msgpack import Ext
 from holdfast.errors import HoldfastError, InvalidDocumentError, short_repr
 from holdfast.values.binary_encoding import build_container, canonicalize, encode, unpack_raw
 from holdfast.values.extensions import CODES, FIRST_CONTAINER, MAP, MAX_DEPTH, TAGS
-from holdfast.values.lowering import LoweringError, lower, validate_text
+from holdfast.values.lowering import LoweringError, lower, pack, validate_text
 from holdfast.values.scalars import decode_scalar
 
 # Readers that use doubles are exact up to here; larger integers are tagged.
 _JSON_INT: Final = 2**53
 
+ATOMIC: Final = not __file__.endswith(".py") and bool(
+    getattr(sys, "_is_gil_enabled", lambda: True)()
+)
+"""Whether no other thread runs between two calls of this module: it is compiled, under the GIL."""
+
 _pack_sorted: Final = msgspec.msgpack.Encoder(order="sorted").encode
+_dump: Final = msgspec.json.encode
 
 
 def to_json(value: object) -> Any:
@@ -43,17 +50,33 @@ def encode_canonical(value: object) -> bytes:
     return _pack_sorted(value) if _is_json_value(value) else canonicalize(encode(value))
 
 
-def to_json_and_canonical(value: object) -> tuple[Any, bytes]:
-    """Return the JSON encoding and the canonical bytes, with one pass over plain data.
+@final
+class EncodedValue:
+    """One value in all encodings."""
+
+    def __init__(self, data: bytes, canonical: bytes, json: bytes) -> None:
+        self.data = data
+        """The binary encoding."""
+        self.canonical = canonical
+        """The canonical bytes."""
+        self.json = json
+        """The text of the JSON encoding."""
+
+
+def encode_value(value: object) -> EncodedValue:
+    """Return a value in all encodings; plain data is validated in one pass.
 
     Raises:
-        UnsupportedValueError: The value holds something that cannot be stored.
+        UnsupportedValueError: The value, or a part of it, cannot be stored.
 
     """
     if _is_json_value(value):
-        return value, _pack_sorted(value)
-    canonical = canonicalize(encode(value))  # first: its error names the path
-    return to_json(value), canonical
+        data = pack(value)
+        # The encodings must be those of one value, even if another thread is changing it.
+        tree = value if ATOMIC else unpack_raw(data)
+        return EncodedValue(data, _pack_sorted(tree), _dump(tree))
+    data = encode(value)
+    return EncodedValue(data, canonicalize(data), _dump(_tagged(unpack_raw(data))))
 
 
 def _is_json_value(value: object) -> bool:

@@ -35,6 +35,7 @@ from holdfast.adapters.langgraph.pending import PendingChange, PendingSnapshot, 
 from holdfast.adapters.langgraph.writes import Write, write_from_dict
 from holdfast.errors import ConflictError, IntegrityError, NotFoundError
 from holdfast.log.event import Event
+from holdfast.log.event_log import Position
 from holdfast.sessions.backoff import CommitAttempts, Contention
 from holdfast.sessions.commit import Committer
 from holdfast.snapshots.delete import delete_session
@@ -374,14 +375,14 @@ class Thread:
             committer.working.record("session.started", names, first)
 
     def _snapshot_puts(
-        self, snapshots: Sequence[PendingSnapshot | None], events: Sequence[Event]
+        self, snapshots: Sequence[PendingSnapshot | None], positions: Sequence[Position]
     ) -> list[Put]:
         """Return the snapshot records, with the sequence numbers and hashes of their events."""
         found = []
         for each in snapshots:
             if each is not None:
-                event = events[each.index]
-                info = replace(each.info, seq=event.seq, hash=event.hash)
+                at = positions[each.index]
+                info = replace(each.info, seq=at.seq, hash=at.hash)
                 key = self.location.snapshot_key(info.snapshot_id)
                 found.append(Put(key, info.encode(self.location)))
         return found

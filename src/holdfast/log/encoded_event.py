@@ -1,0 +1,176 @@
+"""An event without a position in the log, encoded once when it is recorded.
+
+Each value is validated and encoded in one place, into the bytes that the state keeps, the canonical
+bytes that the hash covers and the JSON text that the segment stores. What follows only joins them:
+applying the event to the state, linking it at a position, and linking it again after a conflict.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Final, final
+
+import msgspec
+
+from holdfast.errors import UnsupportedValueError
+from holdfast.ids import new_id
+from holdfast.log.changes import join_after_seq, join_before_seq, join_canonical_changes
+from holdfast.log.event import EventDraft, format_time
+from holdfast.state.batch import WriteBatch
+from holdfast.state.diff import Changes, Pair
+from holdfast.values.binary_encoding import decode, encode
+from holdfast.values.json_encoding import EncodedValue, encode_value
+
+NOTHING: Final = encode_value(None)
+
+_to_json: Final = msgspec.json.encode
+_raw: Final = msgspec.Raw
+_sha256: Final = hashlib.sha256
+
+
+@final
+class EncodedEvent:
+    """An event without a position. It shares nothing with the values that it was made of."""
+
+    def __init__(
+        self,
+        id_: str,
+        type_: str,
+        at: dt.datetime,
+        data: bytes,
+        batch: WriteBatch,
+        json: bytes,
+        before_seq: bytes,
+        after_seq: bytes,
+    ) -> None:
+        self.id = id_
+        self.type = type_
+        self.at = at
+        self.batch = batch
+        """What it writes to the state."""
+        self.json = json
+        """Its JSON text as segments store it."""
+        self._data = data
+        self._before_seq = before_seq
+        self._after_seq = after_seq
+
+    @property
+    def data(self) -> Any:
+        """A new copy of its data."""
+        return decode(self._data)
+
+    @property
+    def changes(self) -> Changes:
+        """A new copy of its changes."""
+        batch = self.batch
+        sets: list[tuple[str, str, Any]] = []
+        deletes: list[Pair] = []
+        for at, data in enumerate(batch.data):
+            if data is None:
+                deletes.append((batch.namespaces[at], batch.keys[at]))
+            else:
+                sets.append((batch.namespaces[at], batch.keys[at], decode(data)))
+        return {"set": sets, "delete": deletes}
+
+    @property
+    def touched(self) -> list[Pair]:
+        """The entries that it sets or deletes."""
+        return list(zip(self.batch.namespaces, self.batch.keys, strict=True))
+
+    def hash_at(self, seq: int, prev: str) -> str:
+        """Return its hash at a position."""
+        canonical = b"".join((prev.encode(), self._before_seq, encode(seq), self._after_seq))
+        return _sha256(canonical).hexdigest()
+
+
+def new_event(
+    type_: str, data: object, changes: Changes, *, path: str | None = None
+) -> EncodedEvent:
+    """Return an event with a new id and the current time; its type and names are valid.
+
+    ``path`` is the path of the value to set in errors, if there is only one.
+
+    Raises:
+        UnsupportedValueError: The data or a value cannot be stored.
+
+    """
+    return encode_event(new_id(), type_, dt.datetime.now(dt.UTC), data, changes, path=path)
+
+
+def encode_draft(draft: EventDraft) -> EncodedEvent:
+    """Encode an event.
+
+    Raises:
+        UnsupportedValueError: The data or a value cannot be stored.
+
+    """
+    return encode_event(
+        draft.id, draft.type, draft.at, draft.data, draft.changes, extra=draft.extra
+    )
+
+
+def encode_event(
+    id_: str,
+    type_: str,
+    at: dt.datetime,
+    data: object,
+    changes: Changes,
+    *,
+    extra: dict[str, Any] | None = None,
+    path: str | None = None,
+) -> EncodedEvent:
+    """Encode an event, given its fields.
+
+    Raises:
+        UnsupportedValueError: The data or a value cannot be stored.
+
+    """
+    about = NOTHING if data is None else encode_at(data, "$.data")
+    batch = WriteBatch([])
+    rows: list[object] = []
+    values: list[bytes] = []
+    for space, key, value in changes["set"]:
+        encoded = encode_at(value, path or f"$.{space}.{key}")
+        batch.add(space, key, encoded.data)
+        rows.append((space, key, _raw(encoded.json)))
+        values.append(encoded.canonical)
+    for space, key in changes["delete"]:
+        batch.add(space, key, None)
+    time = format_time(at)
+    tree: dict[str, object] = {"id": id_, "type": type_, "at": time}
+    if data is not None:
+        tree["data"] = _raw(about.json)
+    if rows:
+        tree["set"] = rows
+    if changes["delete"]:
+        tree["delete"] = changes["delete"]
+    if extra:
+        tree.update(extra)
+    canonical = join_canonical_changes(changes, values)
+    before = join_before_seq(time, canonical, about.canonical, id_)
+    return EncodedEvent(
+        id_, type_, at, about.data, batch, _to_json(tree), before, join_after_seq(type_)
+    )
+
+
+def encode_at(value: object, path: str) -> EncodedValue:
+    """Encode a value; an error has the path below ``path``."""
+    try:
+        return encode_value(value)
+    except UnsupportedValueError as error:
+        full = path + error.path[1:]
+        raise UnsupportedValueError(str(error).replace(error.path, full), full) from None
+
+
+def link_encoded(events: Sequence[EncodedEvent], seq: int, prev: str) -> tuple[list[str], bytes]:
+    """Return the hashes of events that follow a position, and the JSON text of all of them."""
+    hashes: list[str] = []
+    texts: list[bytes] = []
+    for event in events:
+        seq += 1
+        prev = event.hash_at(seq, prev)
+        hashes.append(prev)
+        texts.append(event.json)
+    return hashes, b"[" + b",".join(texts) + b"]"
