@@ -52,6 +52,9 @@ class StateStore(ABC):
     writable: bool = True
     """Whether the store accepts writes."""
 
+    runs_inline: bool = False
+    """Whether its calls never suspend while ``RUN_INLINE`` is set (see `stores.local`)."""
+
     @abstractmethod
     async def get(self, key: str) -> Entry | None:
         """Return the entry of a key, or None if there is none.
