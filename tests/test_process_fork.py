@@ -233,7 +233,7 @@ print("free")
 def test_a_blocking_session_works_in_the_child(tmp_path):
     program = """
 from holdfast.sessions.portal import Portal
-portal = Portal(in_place=True)
+portal = Portal()
 async def process():
     return os.getpid()
 assert portal.call(process()) == os.getpid()

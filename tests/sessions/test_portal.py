@@ -7,12 +7,14 @@ import os
 import signal
 import threading
 import time
-from contextlib import contextmanager
 
 import pytest
 
-from holdfast.sessions.portal import Portal, get_portal
-from holdfast.stores.sqlite.store import SqliteStateStore
+from holdfast import open_state_store
+from holdfast.sessions.portal import Portal, get_portal, run_inline, sync
+from holdfast.stores.entries import Put
+from holdfast.stores.local import RUN_INLINE
+from holdfast.stores.wrappers.encryption import new_key
 from support.subprocesses import run_python
 
 
@@ -171,27 +173,36 @@ def test_a_forked_process_has_its_own_loop():
     assert done.stdout == "done\n", done.stderr
 
 
-def test_a_local_store_works_in_the_thread_of_an_in_place_portal(tmp_path):
-    names = []
+@pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/a.db", "file://{}/b"])
+@pytest.mark.parametrize("wrapped", ["", "?compress=zstd", "?retry=3&encrypt=PORTAL_KEY&prefix=p/"])
+def test_a_local_store_works_on_the_calling_thread(url, wrapped, tmp_path, monkeypatch):
+    monkeypatch.setenv("PORTAL_KEY", new_key())
+    store = open_state_store(url.format(tmp_path) + wrapped)
 
-    class Watching(SqliteStateStore):
-        @contextmanager
-        def _explaining(self):
-            names.append(threading.current_thread().name)
-            with super()._explaining():
-                yield
+    async def used():
+        etag = await store.put("a", b"1")
+        await store.put_many([Put("b", b"2" * 300_000), Put("a", b"3", if_match=etag)])
+        await store.delete("c")
+        return [key async for key in store.list()], await store.get_many(["a", "b"])
 
-    async def used(store):
-        await store.put("a", b"1")
-        async with store:
-            return (await store.get("a")).value
+    threads = threading.active_count()
+    keys, found = run_inline(used())
+    assert (keys, found["a"].value, len(found["b"].value)) == (["a", "b"], b"3", 300_000)
+    assert threading.active_count() == threads
+    assert not RUN_INLINE.get()
+    sync(store.close())
 
-    for in_place in (True, False):
-        here = Portal(in_place=in_place)
-        assert here.call(used(Watching(tmp_path / "state.db"))) == b"1"
-        here.close()
-        assert all((name == "holdfast-portal") == in_place for name in names)
-        names.clear()
+
+def test_work_that_needs_an_event_loop_is_refused():
+    async def sleeping():
+        await Suspension()
+
+    class Suspension:
+        def __await__(self):
+            yield
+
+    with pytest.raises(RuntimeError, match="needs an event loop"):
+        run_inline(sleeping())
 
 
 def test_closing_a_portal_ends_its_thread():

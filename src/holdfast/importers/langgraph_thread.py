@@ -87,7 +87,7 @@ class ThreadWriter:
         )
         self._times: dict[tuple[str, str], dt.datetime] = {}
         # The caller may run in an event loop, where blocking methods could not wait.
-        self._portal = Portal(in_place=True)
+        self._portal = Portal()
 
     def __enter__(self) -> Self:
         return self

@@ -87,13 +87,13 @@ def name_snapshot(event: Event, state: Snapshot, previous: str | None) -> Snapsh
         return SnapshotNames(new_id(), previous, {"file": event.data["file"]})
     if event.type == LANGGRAPH_CHECKPOINT:
         # Needs the extra, which is installed where a thread was read.
-        from holdfast.adapters.langgraph import keys  # noqa: PLC0415
+        from holdfast.adapters.langgraph import layout  # noqa: PLC0415
 
         ns, parent = event.data["ns"], event.data["parent"]
-        entry = state.get(keys.CHECKPOINTS, keys.checkpoint_key(ns))
+        entry = state.get(layout.CHECKPOINTS, layout.checkpoint_key(ns))
         return SnapshotNames(
-            keys.snapshot_id_for(event.data["checkpoint_id"]),
-            None if parent is None else keys.snapshot_id_for(parent),
-            keys.checkpoint_tags(entry["metadata"], ns),
+            layout.snapshot_id_for(event.data["checkpoint_id"]),
+            None if parent is None else layout.snapshot_id_for(parent),
+            layout.checkpoint_tags(entry["metadata"], ns),
         )
     return None

@@ -40,6 +40,7 @@ from holdfast.state.snapshot import Snapshot, changes_size
 from holdfast.state.store import Store
 from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Put
+from holdfast.stores.local import RUN_INLINE, run_in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -182,13 +183,16 @@ class Timeline:
     async def _load_from(self, seq: int, last: int | None) -> LoadedState:
         """Load the state after ``last`` from the keyframe at ``seq``, or from none for 0."""
         log = EventLog(self.state_store, self.location_prefix, self.incarnation)
-        # Fetch the segments while the keyframe is decoded.
-        fetching = asyncio.ensure_future(log.page(seq, last))
-        try:
-            base = await self._load_base_keyframe(seq)
-            page = await fetching
-        finally:
-            fetching.cancel()
+        if RUN_INLINE.get():
+            base, page = await self._load_base_keyframe(seq), await log.page(seq, last)
+        else:
+            # Fetch the segments while the keyframe is decoded.
+            fetching = asyncio.ensure_future(log.page(seq, last))
+            try:
+                base = await self._load_base_keyframe(seq)
+                page = await fetching
+            finally:
+                fetching.cancel()
         store = Store(max_history=0)
         store.restore(base.state)
         loaded = LoadedState(store, base.position, base, [])
@@ -373,7 +377,7 @@ class Timeline:
                 raise KeyframeError(
                     f"keyframe {key} is missing; restore it from a backup or a document"
                 )
-        frames = [await asyncio.to_thread(decode_keyframe, key, found[key].value) for key in keys]
+        frames = [await run_in_thread(decode_keyframe, key, found[key].value) for key in keys]
         for seq, frame in zip(seqs, frames, strict=True):
             if frame.seq != seq:
                 raise damaged_keyframe_error(self.key(seq), f"it belongs to event {frame.seq}")

@@ -10,9 +10,10 @@ so one that commits without a gap pauses now and then, long enough for another t
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
+
+from holdfast.stores.local import pause
 
 GIVE_UP_AFTER = 30.0
 """Seconds of lost attempts after which a commit fails with ``ConflictError``."""
@@ -63,13 +64,13 @@ class Contention:
         now, commit = time.monotonic(), self._commit_seconds
         is_run = now - self._last_end <= GAP * commit
         if is_run and now - self._run_start >= max(RUN_SECONDS, RUN_COMMITS * commit):
-            await asyncio.sleep(min(PAUSE_COMMITS * commit, MAX_ATTEMPT_SECONDS))
+            await pause(min(PAUSE_COMMITS * commit, MAX_ATTEMPT_SECONDS))
             self._run_start = time.monotonic()
 
     async def wait(self, lost: int) -> None:
         """Wait for a random time, on average shorter the more attempts were lost."""
         bound = self._attempt_seconds * max(1.0, MAX_ATTEMPTS_AHEAD / (lost + 1))
-        await asyncio.sleep(random.uniform(0, bound))  # noqa: S311
+        await pause(random.uniform(0, bound))  # noqa: S311
 
 
 class CommitAttempts:

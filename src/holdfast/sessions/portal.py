@@ -1,4 +1,4 @@
-"""An event loop in its own thread, for callers that are not async."""
+"""Run coroutines for callers that are not async: in an event loop in its own thread, or inline."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from holdfast.process_fork import ForkSafeLock
 from holdfast.stores.local import RUN_INLINE
@@ -22,12 +22,10 @@ _portals: dict[int, Portal] = {}
 class Portal:
     """Runs coroutines in an event loop in a thread, until it is closed.
 
-    With ``in_place``, local stores do their work in that thread as well, one call at a time, which
-    saves the switch to another thread. In a forked child the first call starts a new thread.
+    In a forked child the first call starts a new thread.
     """
 
-    def __init__(self, *, in_place: bool = False) -> None:
-        self._in_place = in_place
+    def __init__(self) -> None:
         self._lock = ForkSafeLock("a portal", wait_on_fork=False)
         self._start()
 
@@ -70,12 +68,7 @@ class Portal:
         with self._lock:
             if self.process != os.getpid():
                 self._start()
-        return asyncio.run_coroutine_threadsafe(self._run_work(work), self._loop)
-
-    async def _run_work(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._in_place:
-            RUN_INLINE.set(True)
-        return await work
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self) -> None:
         """Stop the thread."""
@@ -110,3 +103,23 @@ def get_portal() -> Portal:
 def sync(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine in the portal of this process, and return its result."""
     return get_portal().call(work)
+
+
+def run_inline(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on the calling thread without an event loop, and return its result.
+
+    It may only await stores with ``runs_inline``, and the functions of `stores.local`.
+
+    Raises:
+        RuntimeError: It awaits something else, which needs an event loop.
+
+    """
+    token = RUN_INLINE.set(True)
+    try:
+        work.send(None)
+    except StopIteration as done:
+        return cast("T", done.value)
+    finally:
+        RUN_INLINE.reset(token)
+    work.close()
+    raise RuntimeError(f"{work!r} needs an event loop; set runs_inline of its store to False")

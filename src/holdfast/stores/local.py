@@ -1,11 +1,15 @@
-"""Shared by stores on the local disk: durable folders and messages for OS errors."""
+"""Shared by stores on the local disk: calls without a thread, durable folders, OS errors."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
+import time
+from collections.abc import Callable
 from contextvars import ContextVar
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from holdfast.errors import StateStoreError
 
@@ -14,12 +18,31 @@ try:
 except ImportError:
     F_FULLFSYNC = None
 
-RUN_INLINE: ContextVar[bool] = ContextVar("holdfast_run_inline", default=False)
-"""Whether a call does its work in the calling thread instead of a thread of the store.
+P = ParamSpec("P")
+T = TypeVar("T")
 
-For synchronous callers, which wait anyway: another thread would only add overhead. Any number of
-threads may do so at once. SQLite's calls then need no event loop, because they never suspend.
+RUN_INLINE: ContextVar[bool] = ContextVar("holdfast_run_inline", default=False)
+"""Whether calls do their work on the calling thread, and block it where they have to wait.
+
+For a caller that waits anyway: a thread would only add overhead. A coroutine that awaits only
+stores with ``runs_inline``, and the functions below, then never suspends.
 """
+
+
+async def pause(seconds: float) -> None:
+    """Sleep; on the calling thread if work runs inline."""
+    if RUN_INLINE.get():
+        time.sleep(seconds)  # noqa: ASYNC251 - there is no event loop
+    else:
+        await asyncio.sleep(seconds)
+
+
+async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a function in another thread; on the calling thread if work runs inline."""
+    if RUN_INLINE.get():
+        return function(*args, **kwargs)
+    return await asyncio.to_thread(function, *args, **kwargs)
+
 
 HINTS = {
     errno.ENOSPC: "the disk is full; free some space and retry",

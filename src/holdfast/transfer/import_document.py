@@ -231,8 +231,7 @@ async def write_log(
     location = incarnation.location
     log_start = Position(events[0].seq - 1, events[0].prev)
     puts = [
-        timeline.log.encode_linked(batch)
-        for batch in split_batches(events, EVENTS_PER_SEGMENT)
+        timeline.log.encode_linked(batch) for batch in split_batches(events, EVENTS_PER_SEGMENT)
     ]
     if log_start.seq:
         base = document.base or Store(max_history=0).snapshot()

@@ -14,6 +14,7 @@ from langgraph.types import Command
 from adapters.langgraph.graphs import at, build_agent, build_fan_out, build_steps, user_message
 from holdfast import Session, StateStoreError, open_state_store
 from holdfast.adapters.langgraph import HoldfastSaver
+from holdfast.sessions.portal import run_inline
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test, run_async
 from support.faults import RAISED, WAYS, Fault, FaultyStateStore
@@ -236,12 +237,11 @@ def test_a_thread_deleted_by_another_process_is_gone_at_once():
         graph = build_steps(saver)
         for _ in range(200):
             graph.update_state(at("thread"), {"log": ["x" * 2000]}, as_node="one")
-            writer = saver._portal.call(open_committer(saver))
+            writer = run_inline(open_committer(saver))
             if not writer.tail.segments:
                 break
         other = HoldfastSaver(saver.state_store)
         other.delete_thread("thread")
-        other._portal.end()
         assert saver.get_tuple(at("thread")) is None
 
 

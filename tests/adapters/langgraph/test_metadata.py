@@ -16,7 +16,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from adapters.langgraph.graphs import at
 from adapters.langgraph.samples import Point
 from holdfast.adapters.langgraph import HoldfastSaver
-from holdfast.adapters.langgraph.metadata import to_json_value
+from holdfast.adapters.langgraph.checkpoint import to_json_value
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from adapters.langgraph.graphs import at, build_agent, build_steps, user_message
 from adapters.langgraph.test_write_conflicts import put
 from holdfast import Session
 from holdfast.adapters.langgraph import HoldfastSaver
+from holdfast.adapters.langgraph.lifecycle import record_deletion
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test, run_async
 
@@ -123,7 +124,8 @@ async def test_a_rollback_skips_deleted_checkpoints():
     found = [each async for each in saver.alist(at(), filter={"writer": "second"})]
     thread = saver.thread("t")
     async with thread.lock:
-        await thread.delete([("", found[0].config["configurable"]["checkpoint_id"])], {})
+        ids = [("", found[0].config["configurable"]["checkpoint_id"])]
+        await record_deletion(thread, ids, {})
     (result,) = await saver.arollback_threads(["t"], to=to)
     assert (result.outcome, result.checkpoint_id) == ("rolled_back", first)
     assert await saver.aget_tuple(found[0].config) is None

@@ -15,7 +15,7 @@ from langgraph.types import Command, Send, interrupt
 from adapters.langgraph.graphs import at, build_steps, chain
 from holdfast import Session
 from holdfast.adapters.langgraph import HoldfastSaver
-from holdfast.adapters.langgraph.run_status import status_after
+from holdfast.adapters.langgraph.checkpoint import status_after
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
 

@@ -38,7 +38,7 @@ from adapters.langgraph.samples import Mood, Order, Point
 from adapters.langgraph.test_untrusted_data import put, values
 from holdfast import open_state_store
 from holdfast.adapters.langgraph import BlockedTypeWarning, HoldfastSaver
-from holdfast.adapters.langgraph.serializer import FRAMEWORK_TYPES, AllowlistSerializer
+from holdfast.adapters.langgraph.codec import FRAMEWORK_TYPES, AllowlistSerializer
 
 NOW = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
 ACTION = AgentAction("search", {"query": "tables"}, "thinking")

@@ -1,15 +1,23 @@
 """Encode channel values as values of a session, and decode them to exactly what they were.
 
 LangChain's messages become dicts with a role and content, readable by people and other programs.
-Plain data stays as it is. Everything else goes through LangGraph's serializer, which builds only
-objects of allowed types.
+Plain data stays as it is. Everything else goes through LangGraph's serializer.
+
+Stored data names the types of its objects. Building any type it names would let everyone who can
+write to the store run code in the process that reads it. So the serializer builds only these: types
+that LangGraph lists as safe, data classes of LangChain and LangGraph that the framework puts into
+the state of a graph, and types that the user allows. Other objects come back as the plain data in
+them, with a warning.
 """
 
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable
-from typing import Any, cast
+import warnings
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeAlias, cast
 
 from langchain_core.messages import (
     AIMessage,
@@ -19,6 +27,8 @@ from langchain_core.messages import (
     ToolMessage,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.event_hooks import SerdeEvent, register_serde_event_listener
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from holdfast.errors import InvalidDocumentError, UnsupportedValueError, short_repr
 from holdfast.values.binary_encoding import encode
@@ -27,6 +37,8 @@ from holdfast.values.lowering import NATIVE, is_plain, registered_types
 
 KIND = "langchain"
 SERIALIZED = "serialized"
+TREE = "tree"
+UNSUPPORTED = object()
 ROLES: dict[type[BaseMessage], str] = {
     HumanMessage: "user",
     AIMessage: "assistant",
@@ -50,20 +62,23 @@ class Codec:
     def __init__(self, serde: SerializerProtocol) -> None:
         self.serde = serde
 
-    def encode(self, value: Any, what: str) -> Any:
-        """Return a channel value as a session stores it; ``what`` names it in errors.
+    def encode(self, value: Any, what: str) -> bytes:
+        """Return a channel value as a session stores it, encoded; ``what`` names it in errors.
 
         Raises:
             UnsupportedValueError: LangGraph's serializer refuses the value.
 
         """
-        if isinstance(value, BaseMessage):
-            plain = message_to_dict(value)
-            if plain is not None and is_storable(plain):
-                return plain
-        elif not (type(value) is dict and KIND in value) and is_storable(value):
-            return value
-        return self._serialize(value, what)
+        kind = type(value)
+        if kind in ROLES:
+            data = encode_exactly(message_to_dict(value))
+        elif kind is dict and KIND in value:
+            data = None
+        else:
+            data = encode_exactly(value)
+            if data is None and (kind is list or kind is dict):
+                data = encode_exactly(messages_to_tree(value))
+        return encode(self._serialize(value, what)) if data is None else data
 
     def _serialize(self, value: Any, what: str) -> dict[str, Any]:
         try:
@@ -89,12 +104,21 @@ class Codec:
             return message_from_dict(TEMPLATES[kind], stored)
         if kind == SERIALIZED:
             return self._load(stored["type"], stored["data"])
+        if kind == TREE:
+            return self._decode_tree(stored["value"])
         raise InvalidDocumentError(f"unknown kind of value {short_repr(kind)}; upgrade Holdfast")
 
     def decode_all(self, stored: list[Any]) -> list[Any]:
         """Return the channel values of a list of stored ones."""
         decode = self.decode
         return [decode(each) if type(each) is dict and KIND in each else each for each in stored]
+
+    def _decode_tree(self, tree: Any) -> Any:
+        if type(tree) is list:
+            return [self._decode_tree(each) for each in tree]
+        if type(tree) is dict and KIND not in tree:
+            return {name: self._decode_tree(each) for name, each in tree.items()}
+        return self.decode(tree)
 
     def _load(self, type_: str, data: bytes) -> Any:
         try:
@@ -113,13 +137,13 @@ def first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def is_storable(value: Any) -> bool:
-    """Return whether a session stores a value exactly."""
+def encode_exactly(value: Any) -> bytes | None:
+    """Return the encoding of a value, or None if a session does not store it exactly."""
     try:
-        encode(value)
+        data = encode(value)
     except UnsupportedValueError:
-        return False
-    return is_plain(value, MAX_DEPTH) or is_exact(value)
+        return None
+    return data if is_plain(value, MAX_DEPTH) or is_exact(value) else None
 
 
 def is_exact(value: Any) -> bool:
@@ -135,17 +159,33 @@ def is_exact(value: Any) -> bool:
     return kind in NATIVE or kind in registered_types
 
 
-def message_to_dict(message: BaseMessage) -> dict[str, Any] | None:
-    """Return a message as a dict without default values, or None if its class is not supported."""
-    role = ROLES.get(type(message))
-    if role is None or message.__pydantic_extra__ or message.__pydantic_private__:
-        return None
-    name = type(message).__name__
+def messages_to_tree(value: Any) -> Any:
+    """Return lists and dicts with messages in them as a tree that a session stores."""
+    return {KIND: TREE, "value": replace_messages(value)}
+
+
+def replace_messages(value: Any) -> Any:
+    """Return the same lists and dicts, with each message as a dict."""
+    kind = type(value)
+    if kind is list:
+        return [replace_messages(each) for each in value]
+    if kind is dict:
+        # One with the key of encoded values cannot be told from them.
+        return UNSUPPORTED if KIND in value else {k: replace_messages(v) for k, v in value.items()}
+    return message_to_dict(value) if kind in ROLES else value
+
+
+def message_to_dict(message: BaseMessage) -> Any:
+    """Return a message as a dict without default values, or a value that cannot be stored."""
+    if message.__pydantic_extra__ or message.__pydantic_private__:
+        return UNSUPPORTED
+    kind = type(message)
+    name = kind.__name__
     usual = TEMPLATES[name].__dict__
-    data: dict[str, Any] = {"role": role}
+    data: dict[str, Any] = {"role": ROLES[kind]}
     for field, value in message.__dict__.items():
         if field not in usual:
-            return None
+            return UNSUPPORTED
         empty = usual[field]
         # The `!=` of other types may return anything.
         if field in REQUIRED_FIELDS or type(value) is not type(empty) or value != empty:
@@ -193,3 +233,102 @@ MUTABLE_DEFAULTS: dict[str, list[tuple[str, type]]] = {
     kind: [(name, type(value)) for name, value in each.__dict__.items() if value in ({}, [])]
     for kind, each in TEMPLATES.items()
 }
+
+
+# ------------------------------------------------------------------------------ serializer
+
+AllowedType: TypeAlias = tuple[str, ...] | type
+"""A type, or its module and name."""
+
+FRAMEWORK_TYPES: frozenset[tuple[str, str]] = frozenset(
+    {
+        ("langchain_core.agents", "AgentAction"),
+        ("langchain_core.agents", "AgentActionMessageLog"),
+        ("langchain_core.agents", "AgentFinish"),
+        ("langchain_core.agents", "AgentStep"),
+        ("langchain_core.outputs.chat_generation", "ChatGeneration"),
+        ("langchain_core.outputs.chat_generation", "ChatGenerationChunk"),
+        ("langchain_core.outputs.chat_result", "ChatResult"),
+        ("langchain_core.outputs.generation", "Generation"),
+        ("langchain_core.outputs.generation", "GenerationChunk"),
+        ("langchain_core.outputs.llm_result", "LLMResult"),
+        ("langchain_core.outputs.run_info", "RunInfo"),
+        ("langchain_core.prompt_values", "ChatPromptValue"),
+        ("langchain_core.prompt_values", "ChatPromptValueConcrete"),
+        ("langchain_core.prompt_values", "ImagePromptValue"),
+        ("langchain_core.prompt_values", "StringPromptValue"),
+        ("langgraph.store.base", "SearchItem"),
+    }
+)
+"""Data classes that are always allowed, besides those that LangGraph lists as safe.
+
+Each only holds values. Excluded are types that hold callables (policies), read files (``Blob``) or
+can be run (prompts, tools, other runnables).
+"""
+
+ENCODINGS = frozenset(("null", "bytes", "bytearray", "msgpack"))
+"""The encodings that the serializer writes; others, such as "json", are refused."""
+MAX_WARNINGS = 1000
+
+_blocked: ContextVar[list[tuple[str, str]] | None] = ContextVar("blocked", default=None)
+
+
+class BlockedTypeWarning(UserWarning):
+    """An object came back as plain data because its type is not allowed."""
+
+
+class AllowlistSerializer(JsonPlusSerializer):
+    """Builds only objects of allowed types, and warns once per other type."""
+
+    def __init__(self, allowed_types: Collection[AllowedType] | None = None) -> None:
+        super().__init__(allowed_msgpack_modules=[*FRAMEWORK_TYPES, *(allowed_types or ())])
+        self._warned: set[tuple[str, str]] = set()
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        """Return the value that was serialized.
+
+        Raises:
+            ValueError: The data is in an encoding that this serializer does not write.
+
+        """
+        if data[0] not in ENCODINGS:
+            raise ValueError(f"unknown encoding {data[0]!r}; expected one of {sorted(ENCODINGS)}")
+        with collect_blocked() as blocked:
+            value = super().loads_typed(data)
+        for module, name in blocked:
+            self._warn(module, name)
+        return value
+
+    def _warn(self, module: str, name: str) -> None:
+        """Warn of a type once, and of a limited number of types: the data may name any."""
+        if (module, name) in self._warned or len(self._warned) >= MAX_WARNINGS:
+            return
+        self._warned.add((module, name))
+        warnings.warn(
+            f"type {short_repr(f'{module}.{name}')} is not allowed, so its objects come back as "
+            f"plain data; pass allowed_types=[{short_repr((module, name))}] to HoldfastSaver to "
+            "build them",
+            BlockedTypeWarning,
+            stacklevel=2,
+        )
+
+
+@contextmanager
+def collect_blocked() -> Iterator[list[tuple[str, str]]]:
+    """Collect the types that LangGraph's serializer refuses to build within the block."""
+    blocked: list[tuple[str, str]] = []
+    token = _blocked.set(blocked)
+    try:
+        yield blocked
+    finally:
+        _blocked.reset(token)
+
+
+def note_blocked(event: SerdeEvent) -> None:
+    """Add a refused type to those being collected."""
+    blocked = _blocked.get()
+    if blocked is not None and event["kind"] == "msgpack_blocked":
+        blocked.append((event["module"], event["name"]))
+
+
+register_serde_event_listener(note_blocked)

@@ -1,13 +1,15 @@
-"""Find the checkpoints of a thread, in the current state or by reading the log.
+"""Find the checkpoints of a thread: the current one, one by its id, the newest ones, or all.
 
 A checkpoint is current from the event that sets its entry in the state until the next event that
 does, by a put, a restore or a fork. The last state before that has the checkpoint with all writes
-of its tasks.
+of its tasks. Its snapshot's record has the position of that first event, so a checkpoint is found
+without reading the log before the nearest keyframe.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -20,37 +22,47 @@ from langgraph.checkpoint.base import (
     PendingWrite,
 )
 
-from holdfast.adapters.langgraph.checkpoint_entry import get_checkpoint_entry
 from holdfast.adapters.langgraph.codec import Codec
-from holdfast.adapters.langgraph.deltas import (
-    SEEDS,
-    ParentState,
-    channels_with_value,
-    list_carried_writes,
-    list_value_entries,
-    sort_writes,
-)
-from holdfast.adapters.langgraph.keys import (
+from holdfast.adapters.langgraph.layout import (
     CHECKPOINT_PREFIX,
     CHECKPOINTS,
     DELETED,
-    LATE,
     checkpoint_key,
+    get_checkpoint_entry,
+    get_entry_id,
     items_space,
+    list_current_ids,
     snapshot_id_for,
     values_space,
     writes_space,
 )
-from holdfast.adapters.langgraph.thread import WRITES_EVENT, Thread
-from holdfast.adapters.langgraph.writes import Write, write_from_dict
-from holdfast.errors import IntegrityError, InvalidDocumentError, short_repr
+from holdfast.adapters.langgraph.thread import Thread
+from holdfast.adapters.langgraph.writes import (
+    SEEDS,
+    ParentState,
+    Write,
+    channels_with_value,
+    list_carried_writes,
+    list_value_entries,
+    sort_writes,
+    write_from_dict,
+)
+from holdfast.errors import IntegrityError, InvalidDocumentError
 from holdfast.log.changes import fold_changes
-from holdfast.log.event import Event
+from holdfast.log.event_log import PAGE_SIZE, Position
+from holdfast.log.segment import Segment
 from holdfast.log.timeline import Timeline
-from holdfast.snapshots.archive import SnapshotArchive
+from holdfast.sessions.commit import Committer
+from holdfast.snapshots.history import iterate_newest_first
+from holdfast.snapshots.lookup import find_snapshot_info
+from holdfast.snapshots.order import is_uuid7
+from holdfast.snapshots.records import SnapshotInfo, decode_record
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
+
+FIRST_PAGE = 8
+"""Events after a snapshot that are read first; each further page has twice as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +134,15 @@ def damaged_checkpoint_error(thread_id: str, id_: str | None, problem: str) -> I
     )
 
 
+@contextmanager
+def damage_reported(thread: Thread) -> Iterator[None]:
+    """Report an entry that is not a checkpoint."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError) as error:
+        raise damaged_checkpoint_error(thread.location.session_id, None, str(error)) from error
+
+
 def load_channel(codec: Codec, found: StoredCheckpoint, name: str) -> Any:
     """Return the value of a channel at a checkpoint."""
     if name in found.entry["lists"]:
@@ -154,38 +175,33 @@ def merge_writes(found: StoredCheckpoint) -> list[Write]:
 
 
 async def find_current(thread: Thread, ns: str) -> StoredCheckpoint | None:
-    """Return the current checkpoint of a graph or subgraph."""
-    state = await thread.state()
+    """Return the current checkpoint of a graph or subgraph. The caller must hold the lock."""
+    return await select_current(thread, ns, await thread.state())
+
+
+async def select_current(thread: Thread, ns: str, state: Snapshot) -> StoredCheckpoint | None:
+    """Return the checkpoint that is current in the current state."""
     entry = state.get(CHECKPOINTS, checkpoint_key(ns), None)
     if entry is None:
         return None
-    try:
+    with damage_reported(thread):
         id_ = get_entry_id(entry)
-    except TypeError as error:
-        raise damaged_checkpoint_error(thread.location.session_id, None, str(error)) from error
-    return StoredCheckpoint(ns, id_, state, await find_late_writes(thread, ns, id_))
-
-
-def get_entry_id(entry: object) -> str:
-    """Return the id in a checkpoint's entry; raise TypeError if it is damaged."""
-    found = entry.get("id") if isinstance(entry, dict) else None
-    if not isinstance(found, str):
-        raise TypeError(f"entry has no id: {short_repr(entry)}")
-    return found
+    return StoredCheckpoint(ns, id_, state, await thread.find_late_writes(state, ns, id_))
 
 
 async def find_checkpoint(thread: Thread, ns: str, id_: str) -> StoredCheckpoint | None:
-    """Return a checkpoint by its id."""
-    found = await find_current(thread, ns)
+    """Return a checkpoint by its id. The caller must hold the lock."""
+    now = await thread.state()
+    found = await select_current(thread, ns, now)
     if found is not None and found.id == id_:
         return found
-    if (await thread.state()).contains(DELETED, f"{ns}|{id_}"):
+    if now.contains(DELETED, f"{ns}|{id_}"):
         return None
-    state = await load_recorded_state(thread, ns, id_)
+    state = thread.replaced.get((ns, id_)) or await load_recorded_state(thread, ns, id_)
     if state is None:
         # Forked or imported without snapshots: find it in the log.
         return next((each for each in await scan_checkpoints(thread, ns) if each.id == id_), None)
-    return StoredCheckpoint(ns, id_, state, await find_late_writes(thread, ns, id_))
+    return StoredCheckpoint(ns, id_, state, await thread.find_late_writes(now, ns, id_))
 
 
 async def load_parent_state(thread: Thread, ns: str, id_: str) -> ParentState | None:
@@ -197,35 +213,23 @@ async def load_parent_state(thread: Thread, ns: str, id_: str) -> ParentState | 
     return None if found is None else ParentState(found.state, merge_writes(found))
 
 
-async def find_late_writes(thread: Thread, ns: str, id_: str) -> tuple[Write, ...]:
-    """Return the writes to a checkpoint that were stored while it was not current."""
-    key = f"{ns}|{id_}"
-    seqs = (await thread.state()).get(LATE, key, [])
-    return tuple([write for seq in seqs for write in await thread.late_writes(key, seq)])
-
-
 async def load_recorded_state(thread: Thread, ns: str, id_: str) -> Snapshot | None:
     """Return the last state in which a checkpoint was current, found by its snapshot."""
-    archive = SnapshotArchive(thread.state_store)
-    info = await archive.load_info(location=thread.location, snapshot_id=snapshot_id_for(id_))
+    info = await find_snapshot_info(thread.state_store, thread.location, snapshot_id_for(id_))
     if info is None:
         return None
-    timeline = Timeline(thread.state_store, thread.location.prefix, info.incarnation)
-    loaded = await timeline.load(info.seq, near=info.keyframe)
-    if loaded.end.hash != info.hash:
-        raise IntegrityError(
-            f"checkpoint {id_} of thread {thread.location.session_id} does not match event "
-            f"{info.seq} of the log; restore the session from a backup"
-        )
-    store = loaded.store
-    entry = get_checkpoint_entry(store, ns)
-    if entry is None or entry["id"] != id_:
+    with damage_reported(thread):
+        scan = await load_scan(thread, info)
+    if scan.current.get(checkpoint_key(ns)) != id_:
         return None
-    async for event in timeline.events(info.seq + 1):
-        if checkpoint_key(ns) in list_touched_entries(event.changes):
+    log_start = (await thread.head()).tail.log_start
+    if info.seq < log_start.seq:
+        return scan.snapshot()  # what followed was pruned
+    async for seq, changes in scan.following_changes():
+        if checkpoint_key(ns) in list_touched_entries(changes):
             break
-        fold_changes(store, [event.changes])
-    return store.snapshot()
+        scan.step(seq, changes)
+    return scan.snapshot()
 
 
 def list_touched_entries(changes: Changes) -> set[str]:
@@ -234,82 +238,195 @@ def list_touched_entries(changes: Changes) -> set[str]:
     return found | {key for space, key in changes["delete"] if space == CHECKPOINTS}
 
 
-# ------------------------------------------------------------------------------- all checkpoints
+# ---------------------------------------------------------------------------- some checkpoints
 
 
 class CheckpointScan:
-    """Collects all checkpoints of a thread in one pass over its log."""
+    """Collects the checkpoints of a thread in one pass over its log, from a position on.
 
-    def __init__(self, store: Store, log_start: int) -> None:
+    ``segment`` is the one that contains the position, if there is one.
+    """
+
+    def __init__(
+        self, timeline: Timeline, store: Store, start: Position, segment: Segment | None = None
+    ) -> None:
+        self._timeline = timeline
         self._store = store
-        self._current: dict[str, str] = {}
-        self._since: dict[tuple[str, str], int] = {}
-        self._late: dict[tuple[str, int], list[Write]] = {}
-        self._found: dict[tuple[str, str], Snapshot] = {}
-        # A deleted checkpoint stays deleted if the state is restored to an earlier one.
-        self._deleted = set(store.keys(DELETED))
+        self._start = start
+        self._segment = segment
+        self.current: dict[str, str] = {}
+        """The ids of the current checkpoints by the key of their entry."""
+        self.since: dict[tuple[str, str], int] = {}
+        """The events that first made checkpoints current, by namespace and id."""
+        self.found: dict[tuple[str, str], Snapshot] = {}
+        """The states of the checkpoints that were replaced, by namespace and id."""
         for key in store.keys(CHECKPOINTS):
-            self._set_current(log_start, key, store.get(CHECKPOINTS, key))
+            self._set_current(start.seq, key, store.get(CHECKPOINTS, key))
 
-    def step(self, event: Event) -> None:
-        """Process one event."""
-        changes, data = event.changes, event.data
-        self._save_states([key for key in self._current if key in list_touched_entries(changes)])
+    async def following_changes(self, page: int = FIRST_PAGE) -> AsyncIterator[tuple[int, Changes]]:
+        """Yield the changes of each event after the position, read in pages that grow."""
+        end, segment = self._start, self._segment
+        if segment is not None and segment.last > end.seq:
+            for seq, changes in enumerate(segment.changes(), segment.first):
+                if seq > end.seq:
+                    yield seq, changes
+            end = Position(segment.last, segment.hash)
+        while True:
+            before = end
+            async for segment in self._timeline.log.segments(end, end.seq + page):
+                for seq, changes in enumerate(segment.changes(), segment.first):
+                    yield seq, changes
+                end = Position(segment.last, segment.hash)
+            if end == before:
+                return
+            page *= 2
+
+    def step(self, seq: int, changes: Changes) -> None:
+        """Process the changes of one event."""
+        self._save_states([key for key in list_touched_entries(changes) if key in self.current])
         fold_changes(self._store, [changes])
         for space, key in changes["delete"]:
             if space == CHECKPOINTS:
-                self._current.pop(key, None)
+                self.current.pop(key, None)
         for space, key, value in changes["set"]:
             if space == CHECKPOINTS:
-                self._set_current(event.seq, key, value)
-            elif space == DELETED:
-                self._deleted.add(key)
-        if event.type == WRITES_EVENT and "writes" in data:
-            at = f"{data['ns']}|{data['checkpoint_id']}", event.seq
-            self._late[at] = [write_from_dict(each) for each in data["writes"]]
+                self._set_current(seq, key, value)
 
-    def _set_current(self, seq: int, key: str, entry: Mapping[str, Any]) -> None:
+    def _set_current(self, seq: int, key: str, entry: object) -> None:
         """Note that a checkpoint became current."""
         if key.startswith(CHECKPOINT_PREFIX):
-            id_ = self._current[key] = get_entry_id(entry)
-            self._since.setdefault((key.removeprefix(CHECKPOINT_PREFIX), id_), seq)
+            id_ = self.current[key] = get_entry_id(entry)
+            self.since.setdefault((key.removeprefix(CHECKPOINT_PREFIX), id_), seq)
 
     def _save_states(self, keys: Iterable[str]) -> None:
         """Save the state of checkpoints before they are replaced."""
         state = None
         for key in keys:
             state = state or self._store.snapshot()
-            self._found[key.removeprefix(CHECKPOINT_PREFIX), self._current[key]] = state
+            self.found[key.removeprefix(CHECKPOINT_PREFIX), self.current[key]] = state
 
-    def checkpoints(self) -> list[StoredCheckpoint]:
-        """Return all checkpoints that were not deleted."""
-        self._save_states(self._current)
-        return [
-            StoredCheckpoint(ns, id_, state, self._late_of(f"{ns}|{id_}"), self._since[ns, id_])
-            for (ns, id_), state in self._found.items()
-            if f"{ns}|{id_}" not in self._deleted
-        ]
+    def snapshot(self) -> Snapshot:
+        """Return the state as far as the log was read."""
+        return self._store.snapshot()
 
-    def _late_of(self, key: str) -> tuple[Write, ...]:
-        seqs = self._store.get(LATE, key, [])
-        return tuple(write for seq in seqs for write in self._late.get((key, seq), ()))
+    def finish(self) -> None:
+        """Save the states of the checkpoints that were not replaced."""
+        self._save_states(self.current)
+
+
+async def load_scan(thread: Thread, info: SnapshotInfo) -> CheckpointScan:
+    """Return a scan that starts at a snapshot."""
+    timeline = Timeline(thread.state_store, thread.location.prefix, info.incarnation)
+    loaded = await timeline.load(info.seq, near=info.keyframe)
+    if loaded.end.hash != info.hash:
+        raise IntegrityError(
+            f"snapshot {info.snapshot_id} of thread {thread.location.session_id} does not match "
+            f"event {info.seq} of the log; restore the session from a backup"
+        )
+    segment = loaded.segments[-1] if loaded.segments else None
+    return CheckpointScan(timeline, loaded.store, loaded.end, segment)
 
 
 async def scan_checkpoints(thread: Thread, ns: str | None = None) -> list[StoredCheckpoint]:
     """Return all checkpoints of a thread, or of one graph in it, newest first."""
     committer = await thread.head()
-    log_start = committer.tail.log_start
+    now, log_start = committer.working.base, committer.tail.log_start
     store = Store(max_history=0)
     if log_start.seq:
         store = (await committer.timeline.load(log_start.seq)).store
-    try:
-        scan = CheckpointScan(store, log_start.seq)
-        async for event in thread.events():
-            scan.step(event)
-        found = [each for each in scan.checkpoints() if ns is None or each.ns == ns]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise damaged_checkpoint_error(thread.location.session_id, None, str(error)) from error
+    with damage_reported(thread):
+        scan = CheckpointScan(committer.timeline, store, log_start)
+        # A deleted checkpoint stays deleted if the state is restored to an earlier one.
+        deleted = set(store.keys(DELETED))
+        async for seq, changes in scan.following_changes(PAGE_SIZE):
+            scan.step(seq, changes)
+            deleted.update(key for space, key, _ in changes["set"] if space == DELETED)
+        scan.finish()
+    found = [
+        StoredCheckpoint(
+            *names, state, await thread.find_late_writes(now, *names), scan.since[names]
+        )
+        for names, state in scan.found.items()
+        if ns in (None, names[0]) and "|".join(names) not in deleted
+    ]
     return sorted(found, key=lambda each: each.id, reverse=True)
+
+
+async def list_newest(
+    thread: Thread, ns: str | None, before: str | None, limit: int
+) -> list[StoredCheckpoint]:
+    """Return the newest checkpoints of a thread, or of one graph in it, newest first.
+
+    ``before`` is the id of a checkpoint that is newer than all of them.
+    """
+    committer = await thread.head()
+    infos = await find_newest_records(thread, committer, ns, before, limit)
+    with damage_reported(thread):
+        found = [] if infos is None else await load_recorded(thread, committer, infos)
+    if len(found) < limit:
+        # There may be others without a record: forked, or imported without snapshots.
+        everything = await scan_checkpoints(thread, ns)
+        found = [each for each in everything if before is None or each.id < before]
+    return sorted(found, key=lambda each: each.id, reverse=True)[:limit]
+
+
+async def find_newest_records(
+    thread: Thread, committer: Committer, ns: str | None, before: str | None, limit: int
+) -> list[SnapshotInfo] | None:
+    """Return the records of the newest checkpoints, or None if they do not show the order."""
+    end = None if before is None else snapshot_id_for(before)
+    if end is not None and not is_uuid7(end):
+        return None
+    found: list[SnapshotInfo] = []
+    keys: list[str] = []
+
+    async def read() -> None:
+        entries = await thread.state_store.get_many(keys)
+        for key, entry in entries.items():
+            info = decode_record(key, entry.value, thread.location)
+            if (
+                info.incarnation == committer.incarnation.id
+                and info.seq >= committer.tail.log_start.seq
+                and ns in (None, info.tags.get("subgraph", ""))
+            ):
+                found.append(info)
+        keys.clear()
+
+    async for each in iterate_newest_first(thread.state_store, thread.location):
+        if each.stamp is not None or not is_uuid7(each.snapshot_id):
+            return None
+        if end is None or each.snapshot_id < end:
+            keys.append(each.key)
+            if len(keys) >= limit - len(found):
+                await read()
+                if len(found) >= limit:
+                    break
+    return found
+
+
+async def load_recorded(
+    thread: Thread, committer: Committer, infos: Sequence[SnapshotInfo]
+) -> list[StoredCheckpoint]:
+    """Return the checkpoints of some snapshots; those that are not checkpoints are left out."""
+    now = committer.working.base
+    states = dict(thread.replaced)
+    states.update(dict.fromkeys(list_current_ids(now).items(), now))
+    known = {snapshot_id_for(id_) for _, id_ in states}
+    missing = [info for info in infos if info.snapshot_id not in known]
+    if missing:
+        scan = await load_scan(thread, min(missing, key=lambda info: info.seq))
+        wanted, last = {info.snapshot_id for info in missing}, max(info.seq for info in missing)
+        async for seq, changes in scan.following_changes():
+            scan.step(seq, changes)
+            if seq > last and wanted <= {snapshot_id_for(id_) for _, id_ in scan.found}:
+                break
+        states = {**scan.found, **states}
+    wanted = {info.snapshot_id for info in infos}
+    return [
+        StoredCheckpoint(*names, state, await thread.find_late_writes(now, *names))
+        for names, state in states.items()
+        if snapshot_id_for(names[1]) in wanted and not now.contains(DELETED, "|".join(names))
+    ]
 
 
 # --------------------------------------------------------------------------------- delta channels

@@ -13,19 +13,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from holdfast.adapters.langgraph import history
 from holdfast.adapters.langgraph.codec import Codec
-from holdfast.adapters.langgraph.keys import (
-    CHECKPOINT_PREFIX,
+from holdfast.adapters.langgraph.history import list_touched_entries
+from holdfast.adapters.langgraph.layout import (
+    CHECKPOINT_EVENT,
     CHECKPOINTS,
     DELETED,
     LATE,
     STATUSES,
+    WRITES_EVENT,
     checkpoint_key,
+    list_current_ids,
     snapshot_id_for,
     writes_space,
 )
-from holdfast.adapters.langgraph.thread import CHECKPOINT_EVENT, WRITES_EVENT, Thread
+from holdfast.adapters.langgraph.thread import Thread
 from holdfast.adapters.langgraph.writes import write_from_dict
 from holdfast.errors import HoldfastError, short_repr
 from holdfast.log.changes import fold_changes
@@ -111,20 +113,11 @@ async def rollback_locked_thread(thread: Thread, codec: Codec, to: dt.datetime) 
         nonlocal outcome
         changes = changes_to_restore(state, there, committer.working.store)
         if changes["set"] or changes["delete"]:
-            committer.working.record(RESTORED_EVENT, data, changes)
+            committer.working.record_owned(RESTORED_EVENT, data, changes)
             outcome = "rolled_back"
 
     await thread.append(record)
     return ThreadRollback(thread_id, outcome, there.get(""), here.get(""))
-
-
-def list_current_ids(state: Snapshot) -> dict[str, str]:
-    """Return the ids of the current checkpoints of a graph and its subgraphs, by namespace."""
-    found = {}
-    for _, key, value in state.items(CHECKPOINTS):
-        if key.startswith(CHECKPOINT_PREFIX):
-            found[key.removeprefix(CHECKPOINT_PREFIX)] = history.get_entry_id(value)
-    return found
 
 
 async def find_state_at(
@@ -145,10 +138,10 @@ async def find_state_at(
             best = snapshot_unless_deleted(store, deleted)
     is_open = best is not None
     early: dict[str, list[Event]] = {}
-    async for event in thread.events():
+    async for event in committer.timeline.log.read(log_start.seq + 1, after=log_start):
         if event.type == WRITES_EVENT and "writes" in event.data:
             early.setdefault(get_target(event), []).append(event)
-        if history.list_touched_entries(event.changes):
+        if list_touched_entries(event.changes):
             if get_event_time(codec, event) > to:
                 break
             writes = early.pop(get_target(event), []) if event.type == CHECKPOINT_EVENT else []

@@ -1,24 +1,34 @@
 """A LangGraph checkpointer: threads are sessions, and checkpoints are snapshots of them.
 
-Async methods run on the caller's event loop and blocking ones on a background loop, so that async
-and blocking graphs can share a saver.
+Async methods run on the caller's event loop. Blocking ones run the same coroutines on the caller's
+thread, if the store can do without an event loop, and in a background loop otherwise. Async and
+blocking graphs can share a saver.
 """
 
 from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import os
 import random
-import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
+    BaseCheckpointSaver,
     ChannelVersions,
     Checkpoint,
     CheckpointMetadata,
@@ -29,29 +39,29 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
-from holdfast.adapters.langgraph import delete, history
-from holdfast.adapters.langgraph.blocking import BlockingMethods
-from holdfast.adapters.langgraph.codec import Codec
-from holdfast.adapters.langgraph.copy import copy_thread
-from holdfast.adapters.langgraph.deltas import open_channels
-from holdfast.adapters.langgraph.metadata import matches_filter, metadata_to_store
+from holdfast.adapters.langgraph import history, lifecycle
+from holdfast.adapters.langgraph.checkpoint import matches_filter, metadata_to_store
+from holdfast.adapters.langgraph.codec import AllowedType, AllowlistSerializer, Codec
 from holdfast.adapters.langgraph.observability import Meter, MetricsSink, Observer, Tracer
-from holdfast.adapters.langgraph.portal import SaverPortal
 from holdfast.adapters.langgraph.rollback import ThreadRollback, parse_time, rollback_thread
-from holdfast.adapters.langgraph.serializer import AllowedType, AllowlistSerializer
 from holdfast.adapters.langgraph.thread import Thread
-from holdfast.adapters.langgraph.writes import Write
+from holdfast.adapters.langgraph.writes import Write, open_channels
 from holdfast.errors import short_repr
+from holdfast.process_fork import ForkSafeLock
+from holdfast.sessions.portal import run_inline, sync
 from holdfast.snapshots.catalog.catalog import Catalog
 from holdfast.snapshots.keys import SnapshotLocation, validate_id
 from holdfast.stores.base import StateStore
+from holdfast.stores.local import RUN_INLINE
 from holdfast.stores.registry import open_state_store
+
+T = TypeVar("T")
 
 MAX_CACHED_THREADS = 64
 DEFAULT_AGENT_ID = "langgraph"
 
 
-class HoldfastSaver(BlockingMethods):
+class HoldfastSaver(BaseCheckpointSaver[str]):
     """Stores the threads of graphs as sessions of one agent.
 
     ``allowed_types`` are types whose objects may be built from stored data, besides those of
@@ -89,12 +99,13 @@ class HoldfastSaver(BlockingMethods):
         self.state_store = state_store
         self.agent_id = validate_id(agent_id, "agent_id")
         self._observer = Observer(metrics, tracer)
-        self._portal = SaverPortal()
-        self._guard = threading.Lock()
-        # Per loop, because locks belong to one. The store detects conflicts between loops.
-        self._threads: WeakKeyDictionary[asyncio.AbstractEventLoop, OrderedDict[str, Thread]] = (
-            WeakKeyDictionary()
-        )
+        self._guard = ForkSafeLock("a saver", wait_on_fork=False)
+        self._process = os.getpid()
+        self._threads: OrderedDict[str, Thread] = OrderedDict()
+        """The threads of blocking methods that run inline."""
+        self._threads_of_loops: WeakKeyDictionary[
+            asyncio.AbstractEventLoop, OrderedDict[str, Thread]
+        ] = WeakKeyDictionary()
 
     @classmethod
     def from_url(
@@ -124,7 +135,7 @@ class HoldfastSaver(BlockingMethods):
 
     def close(self) -> None:
         """Close the store."""
-        self._portal.close(self.state_store)
+        sync(self.state_store.close())
 
     def __enter__(self) -> Self:
         return self
@@ -147,7 +158,6 @@ class HoldfastSaver(BlockingMethods):
         trace: TracebackType | None,
     ) -> None:
         await self.state_store.close()
-        self._portal.end()
 
     # -------------------------------------------------------------------------------- threads
 
@@ -161,28 +171,37 @@ class HoldfastSaver(BlockingMethods):
         return SnapshotLocation(validate_id(thread_id, "thread_id"), "agent", self.agent_id)
 
     def thread(self, thread_id: str) -> Thread:
-        """Return a thread, cached per event loop."""
-        loop = asyncio.get_running_loop()
+        """Return a thread, cached per event loop, and for all OS threads that run inline."""
         with self._guard:
-            threads = self._threads.setdefault(loop, OrderedDict())
-        found = threads.get(thread_id)
-        if found is None:
-            found = threads[thread_id] = Thread(self.state_store, self.location(thread_id))
-            while len(threads) > MAX_CACHED_THREADS:
-                threads.popitem(last=False)
-        threads.move_to_end(thread_id)
-        return found
+            if self._process != os.getpid():
+                # Another thread of the parent may have been in the middle of a commit.
+                self._process, self._threads = os.getpid(), OrderedDict()
+            threads = self._threads
+            if not RUN_INLINE.get():
+                loop = asyncio.get_running_loop()
+                threads = self._threads_of_loops.setdefault(loop, OrderedDict())
+            found = threads.get(thread_id)
+            if found is None:
+                found = threads[thread_id] = Thread(self.state_store, self.location(thread_id))
+                while len(threads) > MAX_CACHED_THREADS:
+                    threads.popitem(last=False)
+            threads.move_to_end(thread_id)
+            return found
 
     def _mark_stale(self, thread_id: str) -> None:
-        """Make every loop check its cached state of a thread after something was removed."""
+        """Make all caches of a thread check their state after something was removed."""
         with self._guard:
-            cached = list(self._threads.values())
-        for threads in cached:
-            if found := threads.get(thread_id):
-                found.is_stale = True
+            for threads in (self._threads, *self._threads_of_loops.values()):
+                if found := threads.get(thread_id):
+                    found.is_stale = True
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run one of the coroutines of `get_tuple`, `list`, `put` or `put_writes`."""
+        return run_inline(work) if self.state_store.runs_inline else sync(work)
 
     @property
     def _codec(self) -> Codec:
+        # LangGraph replaces the serializer of a copy of the saver.
         return Codec(self.serde)
 
     def get_next_version(self, current: str | None, channel: None) -> str:  # noqa: ARG002
@@ -208,9 +227,9 @@ class HoldfastSaver(BlockingMethods):
                     found = await history.find_checkpoint(thread, ns, id_)
                 else:
                     found = await history.find_current(thread, ns)
-                if found is None:
-                    return None
-                return history.to_checkpoint_tuple(self._codec, thread, found)
+            return (
+                None if found is None else history.to_checkpoint_tuple(self._codec, thread, found)
+            )
 
     async def alist(
         self,
@@ -231,31 +250,40 @@ class HoldfastSaver(BlockingMethods):
         thread_id = None if config is None else str(config["configurable"]["thread_id"])
         # The span ends before the first row: the caller may do anything between rows.
         with self._observer.operation("list", thread_id):
-            for thread, found in await self._find_checkpoints(config):
+            found = await self._find_checkpoints(config, before, None if filter else limit)
+            for thread, each in found:
                 if limit is not None and len(rows) >= limit:
                     break
-                if matches_config(found, config, before) and (
-                    not filter
-                    or matches_filter(history.load_metadata(codec, thread, found), filter)
+                if matches_config(each, config, before) and (
+                    not filter or matches_filter(history.load_metadata(codec, thread, each), filter)
                 ):
-                    rows.append((thread, found))
-        for thread, found in rows:
-            yield history.to_checkpoint_tuple(codec, thread, found)
+                    rows.append((thread, each))
+        for thread, each in rows:
+            yield history.to_checkpoint_tuple(codec, thread, each)
 
     async def _find_checkpoints(
-        self, config: RunnableConfig | None
+        self, config: RunnableConfig | None, before: RunnableConfig | None, limit: int | None
     ) -> list[tuple[Thread, history.StoredCheckpoint]]:
-        if config is not None:
-            thread = self.thread(str(config["configurable"]["thread_id"]))
-            async with thread.lock:
-                ns = config["configurable"].get("checkpoint_ns")
-                return [(thread, found) for found in await history.scan_checkpoints(thread, ns)]
-        rows: list[tuple[Thread, history.StoredCheckpoint]] = []
-        for location in await self.locations():
-            thread = self.thread(location.session_id)
-            async with thread.lock:
-                rows += [(thread, found) for found in await history.scan_checkpoints(thread)]
-        return sorted(rows, key=lambda row: row[1].id, reverse=True)
+        """Return checkpoints newest first; with a limit, at least as many as that if they exist."""
+        if config is None:
+            rows: list[tuple[Thread, history.StoredCheckpoint]] = []
+            for location in await self.locations():
+                thread = self.thread(location.session_id)
+                async with thread.lock:
+                    rows += [(thread, each) for each in await history.scan_checkpoints(thread)]
+            return sorted(rows, key=lambda row: row[1].id, reverse=True)
+        thread = self.thread(str(config["configurable"]["thread_id"]))
+        ns, wanted = config["configurable"].get("checkpoint_ns"), get_checkpoint_id(config)
+        end = None if before is None else get_checkpoint_id(before)
+        async with thread.lock:
+            if wanted is not None and ns is not None:
+                one = await history.find_checkpoint(thread, ns, wanted)
+                found = [] if one is None else [one]
+            elif wanted is None and limit is not None:
+                found = await history.list_newest(thread, ns, end, limit)
+            else:
+                found = await history.scan_checkpoints(thread, ns)
+        return [(thread, each) for each in found]
 
     async def locations(self) -> list[SnapshotLocation]:
         """Return the locations of all threads."""
@@ -329,7 +357,7 @@ class HoldfastSaver(BlockingMethods):
 
         """
         with self._observer.operation("delete_thread", str(thread_id)):
-            await delete.delete_thread(self.thread(str(thread_id)))
+            await lifecycle.delete_thread(self.thread(str(thread_id)))
             self._mark_stale(str(thread_id))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
@@ -337,7 +365,7 @@ class HoldfastSaver(BlockingMethods):
         codec = self._codec
         with self._observer.operation("delete_for_runs", runs=len(run_ids)):
             for location in await self.locations():
-                await delete.delete_runs(self.thread(location.session_id), set(run_ids), codec)
+                await lifecycle.delete_runs(self.thread(location.session_id), set(run_ids), codec)
                 self._mark_stale(location.session_id)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
@@ -350,7 +378,7 @@ class HoldfastSaver(BlockingMethods):
         """
         source, target = str(source_thread_id), str(target_thread_id)
         with self._observer.operation("copy_thread", source, target_thread_id=target):
-            await copy_thread(self.thread(source), self.thread(target))
+            await lifecycle.copy_thread(self.thread(source), self.thread(target))
             self._mark_stale(target)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
@@ -368,9 +396,9 @@ class HoldfastSaver(BlockingMethods):
             thread = self.thread(thread_id)
             with self._observer.operation("prune", thread_id, strategy=strategy):
                 if strategy == "delete":
-                    await delete.delete_thread(thread)
+                    await lifecycle.delete_thread(thread)
                 else:
-                    await delete.keep_latest_checkpoints(thread, self._codec)
+                    await lifecycle.keep_latest_checkpoints(thread, self._codec)
                 self._mark_stale(thread_id)
 
     # ------------------------------------------------------------------------------- rollback
@@ -407,7 +435,7 @@ class HoldfastSaver(BlockingMethods):
             ValueError: ``to`` has no time zone.
 
         """
-        return self._portal.call(self.arollback_threads(thread_ids, to=to))
+        return sync(self.arollback_threads(thread_ids, to=to))
 
     # ----------------------------------------------------------------------- delta channels
 
@@ -429,6 +457,68 @@ class HoldfastSaver(BlockingMethods):
                 found = {each.id: each for each in await history.scan_checkpoints(thread, ns)}
             return history.collect_delta_history(self._codec, found, target, channels)
 
+    # ---------------------------------------------------------------------- blocking methods
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Return the checkpoint with the id in the config, or the current one without an id."""
+        return self._run(self.aget_tuple(config))
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - the name in LangGraph
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """Yield the checkpoints of a thread, or of all threads without a config, newest first."""
+        rows = self.alist(config, filter=filter, before=before, limit=limit)
+        run = sync if config is None else self._run
+        while (row := run(next_or_none(rows))) is not None:
+            yield row
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Store a checkpoint, as its difference from the current one."""
+        return self._run(self.aput(config, checkpoint, metadata, new_versions))
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Store the writes of a task after a checkpoint."""
+        self._run(self.aput_writes(config, writes, task_id, task_path))
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Delete a thread."""
+        sync(self.adelete_thread(thread_id))
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Delete the checkpoints of runs in all threads."""
+        sync(self.adelete_for_runs(run_ids))
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copy a thread, with its history, to a new one."""
+        sync(self.acopy_thread(source_thread_id, target_thread_id))
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Delete all but the current checkpoint of each graph and subgraph, or everything."""
+        sync(self.aprune(thread_ids, strategy=strategy))
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Return what the ancestors of a checkpoint wrote to delta channels."""
+        return sync(self.aget_delta_channel_history(config=config, channels=channels))
+
 
 def parse_config(config: RunnableConfig) -> tuple[str, str]:
     """Return the thread id and the checkpoint namespace of a config."""
@@ -445,3 +535,8 @@ def matches_config(
         return False
     end = None if before is None else get_checkpoint_id(before)
     return end is None or found.id < end
+
+
+async def next_or_none(rows: AsyncIterator[CheckpointTuple]) -> CheckpointTuple | None:
+    """Return the next row, or None at the end."""
+    return await anext(rows, None)

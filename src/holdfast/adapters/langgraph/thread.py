@@ -3,41 +3,48 @@
 The state of the session is that of the current checkpoint. The next checkpoint writes only the
 difference: of a list of messages that grew by three, these three. The writes of tasks are stored
 beside their checkpoint; they leave the state with the next one, but stay in the log.
+
+    put, put_writes   queue a change, take the lock, and commit all queued changes at once
+    PendingChange     records its events at the head of the log, and again after a conflict
+    Committer.commit  writes the events and the records of their snapshots in one batch
+
+A thread belongs to one event loop, or to all OS threads that call the saver's blocking methods.
+Between these the store detects conflicts, as it does between processes.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
-from typing import Any
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, TypeAlias
 
 from langgraph.checkpoint.base import ChannelVersions, Checkpoint
 
-from holdfast.adapters.langgraph.checkpoint_changes import (
+from holdfast.adapters.langgraph.checkpoint import (
     CheckpointChanges,
-    list_checkpoint_entries,
+    ItemCopies,
+    invalidate_copies,
 )
-from holdfast.adapters.langgraph.checkpoint_entry import get_checkpoint_entry
 from holdfast.adapters.langgraph.codec import Codec
-from holdfast.adapters.langgraph.deltas import ParentState
-from holdfast.adapters.langgraph.item_copies import ItemCopies, invalidate_copies
-from holdfast.adapters.langgraph.keys import (
-    DELETED,
+from holdfast.adapters.langgraph.layout import (
+    CHECKPOINT_EVENT,
     LATE,
     STATUSES,
+    WRITES_EVENT,
     checkpoint_tags,
+    get_checkpoint_entry,
     snapshot_id_for,
     writes_space,
 )
-from holdfast.adapters.langgraph.pending import PendingChange, PendingSnapshot, RecordFunction
-from holdfast.adapters.langgraph.writes import Write, write_from_dict
+from holdfast.adapters.langgraph.writes import ParentState, Write, write_from_dict
 from holdfast.errors import ConflictError, IntegrityError, NotFoundError
-from holdfast.log.event import Event
 from holdfast.log.event_log import Position
 from holdfast.sessions.backoff import CommitAttempts, Contention
 from holdfast.sessions.commit import Committer
+from holdfast.sessions.working_state import STARTED
 from holdfast.snapshots.delete import delete_session
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.records import SnapshotInfo
@@ -48,15 +55,19 @@ from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
 from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Put
+from holdfast.stores.local import RUN_INLINE
 from holdfast.values.binary_encoding import decode, encode
 
-CHECKPOINT_EVENT = "langgraph.checkpoint"
-WRITES_EVENT = "langgraph.writes"
-DELETED_EVENT = "langgraph.deleted"
 NO_WRITES = encode([])
 MAX_LATE = 64
+MAX_REPLACED = 64
 LINGER_SECONDS = 0.002
 """How long writes of a task wait for the checkpoint that usually follows, to share its commit."""
+
+SnapshotFields: TypeAlias = dict[str, Any]
+"""The fields of a snapshot's record that are known before its event has a position."""
+RecordFunction: TypeAlias = Callable[[Committer], Awaitable[SnapshotFields | None]]
+"""Records an event, and returns the fields of the snapshot after it, if it gets one."""
 
 
 class Thread:
@@ -65,22 +76,29 @@ class Thread:
     def __init__(self, state_store: StateStore, location: SnapshotLocation) -> None:
         self.state_store = state_store
         self.location = location
-        self.lock = asyncio.Lock()
+        self.lock = InlineLock() if RUN_INLINE.get() else asyncio.Lock()
+        self._manifest_key = location.manifest_key
+        self._history_prefix = location.history_prefix
         self._committer: Committer | None = None
         self._copies: dict[str, ItemCopies] = {}
         """The items of lists of the current checkpoints as they were stored, by namespace."""
         self._late: dict[int, bytes] = {}
         """Encoded late writes by the number of their event; a cache."""
+        self.replaced: OrderedDict[tuple[str, str], Snapshot] = OrderedDict()
+        """The last states in which checkpoints were current, by namespace and id; a cache."""
         self._tool_calls = ToolCallIndex()
         self._contention = Contention()
-        self._pending: list[PendingChange] = []
+        self._pending: deque[PendingChange] = deque()
         self.is_stale = False
         """Whether the cached state must be checked, as checkpoints may have been removed."""
 
     # ------------------------------------------------------------------------------------ head
 
     async def head(self) -> Committer:
-        """Return a committer at the head of the log, with the commits of other writers applied."""
+        """Return a committer at the head of the log, with the commits of other writers applied.
+
+        The caller must hold the lock.
+        """
         committer = self._committer
         if committer is None or not await self._refresh(committer):
             self.reset()
@@ -90,7 +108,7 @@ class Thread:
 
     async def _refresh(self, committer: Committer) -> bool:
         """Apply the commits of other writers; return False if the log must be opened again."""
-        log, manifest = committer.timeline.log, self.location.manifest_key
+        log, manifest = committer.timeline.log, self._manifest_key
         end = log.head.seq
         following = log.key(end + 1)
         found = await self.state_store.get_many([following, manifest])
@@ -110,6 +128,7 @@ class Thread:
             await committer.resolve_conflict("rebase")
         except (ConflictError, IntegrityError, NotFoundError):
             return False
+        self.replaced.clear()
         new = [each for each in committer.tail.segments if each.first > end]
         if new and new[0].first == end + 1:
             invalidate_copies(self._copies, [each for segment in new for each in segment.changes()])
@@ -118,8 +137,20 @@ class Thread:
         return True
 
     async def state(self) -> Snapshot:
-        """Return the current state of the session."""
+        """Return the current state of the session. The caller must hold the lock."""
         return (await self.head()).working.base
+
+    def reset(self) -> None:
+        """Drop all cached state."""
+        self._committer = None
+        self._late.clear()
+        self._copies.clear()
+        self.replaced.clear()
+
+    async def delete_all(self) -> None:
+        """Delete the thread. The caller must hold the lock."""
+        self.reset()
+        await delete_session(self.state_store, self.location.session_id)
 
     # ------------------------------------------------------------------------------- writing
 
@@ -137,38 +168,123 @@ class Thread:
 
         ``parent_state`` is the state of its parent, if that is not the current checkpoint.
         """
+        id_ = checkpoint["id"]
 
-        async def record(committer: Committer) -> PendingSnapshot:
-            change = CheckpointChanges(codec, ns, committer.working.store, self._copies)
+        async def record(committer: Committer) -> SnapshotFields:
+            working = committer.working
+            change = CheckpointChanges(codec, ns, working.store, self._copies)
             change.put_checkpoint(checkpoint, parent, metadata, versions, parent_state)
-            await self._adopt_late(committer, ns, checkpoint["id"], change)
-            step = metadata.get("step")
-            data = {"checkpoint_id": checkpoint["id"], "ns": ns, "parent": parent, "step": step}
-            committer.working.record(CHECKPOINT_EVENT, data, change.changes())
-            self._copies.update(change.copies)
-            return self._make_snapshot(committer, checkpoint["id"], ns, parent, metadata)
+            if change.replaced_id is not None:
+                self._cache_replaced(ns, change.replaced_id, working.store.snapshot())
+            for seq in working.store.get(LATE, f"{ns}|{id_}", ()):
+                for write in await self._late_writes(committer, f"{ns}|{id_}", seq):
+                    change.add_write(write)
+                self._late.pop(seq, None)
+            change.delete(LATE, f"{ns}|{id_}")
+            about = {"checkpoint_id": id_, "ns": ns, "parent": parent, "step": metadata.get("step")}
+            working.record_owned(CHECKPOINT_EVENT, about, change.changes())
+            self._copies.update(change.new_copies)
+            return self._describe(committer, id_, ns, parent, metadata)
 
-        await self._commit(record, self.location.snapshot_key(snapshot_id_for(checkpoint["id"])))
+        key = self._snapshot_key(snapshot_id_for(id_))
+        await self._commit(PendingChange(record, f"{ns}|{id_}", key))
 
-    async def _adopt_late(
-        self, committer: Committer, ns: str, id_: str, change: CheckpointChanges
+    def _describe(
+        self,
+        committer: Committer,
+        id_: str,
+        ns: str,
+        parent: str | None,
+        metadata: Mapping[str, Any],
+    ) -> SnapshotFields:
+        """Return the fields of the snapshot of a checkpoint that was recorded just now."""
+        working = committer.working
+        state = working.store.snapshot()
+        return {
+            "snapshot_id": snapshot_id_for(id_),
+            "parent_id": None if parent is None else snapshot_id_for(parent),
+            "tags": checkpoint_tags(metadata, ns),
+            "status": str(state.get(SESSION, STATUS, PENDING)),
+            "message_count": working.message_count,
+            "size_bytes": state.size_bytes,
+            "keyframe": committer.timeline.base_keyframe.position.seq,
+            "incarnation": committer.incarnation.id,
+            "unfinished": bool(self._tool_calls.unfinished(state)),
+        }
+
+    async def put_writes(self, codec: Codec, ns: str, id_: str, writes: Sequence[Write]) -> None:
+        """Store the writes of a task after a checkpoint."""
+        for each in writes:
+            # Encoded now, because it is written later and the caller may change it.
+            each.value = decode(codec.encode(each.value, f"a write to {each.channel!r}"))
+        names = [each.channel for each in writes]
+        about = {"checkpoint_id": id_, "ns": ns, "task_id": writes[0].task_id, "channels": names}
+
+        async def record(committer: Committer) -> None:
+            working = committer.working
+            current = get_checkpoint_entry(working.store, ns)
+            if current is None or current["id"] != id_:
+                self._record_late(committer, about, writes)
+                return
+            space, known = writes_space(ns), working.store.contains
+            new = [each for each in writes if each.index < 0 or not known(space, each.key)]
+            if new:
+                sets: list[tuple[str, str, Any]] = [
+                    (space, each.key, each.to_dict()) for each in new
+                ]
+                status = next((STATUSES[name] for name in names if name in STATUSES), None)
+                if status is not None and not ns:
+                    sets.append((SESSION, STATUS, status))
+                working.record_owned(WRITES_EVENT, about, {"set": sets, "delete": []})
+
+        await self._commit(PendingChange(record, f"{ns}|{id_}"), linger=LINGER_SECONDS)
+
+    def _record_late(
+        self, committer: Committer, about: dict[str, Any], writes: Sequence[Write]
     ) -> None:
-        """Add the writes that tasks stored before their checkpoint."""
-        key = f"{ns}|{id_}"
-        for seq in committer.working.store.get(LATE, key, []):
-            for write in await self._late_writes(committer, key, seq):
-                change.add_write(write)
-            self._late.pop(seq, None)
-        change.delete(LATE, key)
+        """Record writes to a checkpoint that is not current in the event, not in the state.
 
-    async def late_writes(self, key: str, seq: int) -> list[Write]:
+        The state has the numbers of such events.
+        """
+        working = committer.working
+        key = f"{about['ns']}|{about['checkpoint_id']}"
+        seq = working.head.seq + len(working.pending) + 1
+        known = working.store.get(LATE, key, [])
+        stored = [each.to_dict() for each in writes]
+        changes: Changes = {"set": [(LATE, key, [*known, seq])], "delete": []}
+        working.record_owned(WRITES_EVENT, {**about, "writes": stored}, changes)
+        self._cache_late(seq, encode(stored))
+
+    def _cache_replaced(self, ns: str, id_: str, state: Snapshot) -> None:
+        self.replaced[ns, id_] = state
+        self.replaced.move_to_end((ns, id_))
+        if len(self.replaced) > MAX_REPLACED:
+            self.replaced.popitem(last=False)
+
+    def _cache_late(self, seq: int, writes: bytes) -> None:
+        """Cache the late writes of an event; the log has those that are evicted."""
+        self._late[seq] = writes
+        while len(self._late) > MAX_LATE:
+            del self._late[next(iter(self._late))]
+
+    async def find_late_writes(self, state: Snapshot, ns: str, id_: str) -> tuple[Write, ...]:
+        """Return the writes to a checkpoint that were stored while it was not current.
+
+        ``state`` is the current state. The caller must hold the lock.
+        """
+        key = f"{ns}|{id_}"
+        seqs = state.get(LATE, key, ())
+        if not seqs or self._committer is None:
+            return ()
+        return tuple(
+            [each for seq in seqs for each in await self._late_writes(self._committer, key, seq)]
+        )
+
+    async def _late_writes(self, committer: Committer, key: str, seq: int) -> list[Write]:
         """Return the late writes to a checkpoint that are in the data of an event.
 
         Empty if the log was pruned, or if this is a fork, whose log starts with a copied state.
         """
-        return await self._late_writes(await self.head(), key, seq)
-
-    async def _late_writes(self, committer: Committer, key: str, seq: int) -> list[Write]:
         if (
             seq not in self._late
             and committer.tail.log_start.seq < seq <= committer.working.head.seq
@@ -181,148 +297,43 @@ class Thread:
                     self._cache_late(seq, encode(data.get("writes", [])))
         return [write_from_dict(each) for each in decode(self._late.get(seq, NO_WRITES))]
 
-    def _make_snapshot(
-        self,
-        committer: Committer,
-        id_: str,
-        ns: str,
-        parent: str | None,
-        metadata: Mapping[str, Any],
-    ) -> PendingSnapshot:
-        """Return the snapshot of the checkpoint that was recorded last."""
-        state = committer.working.store.snapshot()
-        info = SnapshotInfo(
-            snapshot_id=snapshot_id_for(id_),
-            parent_id=None if parent is None else snapshot_id_for(parent),
-            agent_id=self.location.scope_id,
-            session_id=self.location.session_id,
-            scope=self.location.scope,
-            created_at=utc_now(),
-            tags=checkpoint_tags(metadata, ns),
-            status=str(state.get(SESSION, STATUS, PENDING)),
-            message_count=committer.working.message_count,
-            size_bytes=state.size_bytes,
-            keyframe=committer.timeline.base_keyframe.position.seq,
-            incarnation=committer.incarnation.id,
-            unfinished=bool(self._tool_calls.unfinished(state)),
-        )
-        return PendingSnapshot(len(committer.working.pending) - 1, info)
-
-    async def put_writes(self, codec: Codec, ns: str, id_: str, writes: Sequence[Write]) -> None:
-        """Store the writes of a task after a checkpoint."""
-        stored = []
-        for each in writes:
-            data = codec.encode(each.value, f"a write to {each.channel!r}")
-            # Copied, because it is written later and the caller may change it.
-            stored.append(replace(each, value=decode(encode(data))))
-        names = [each.channel for each in writes]
-        about = {"checkpoint_id": id_, "ns": ns, "task_id": stored[0].task_id, "channels": names}
-
-        async def record(committer: Committer) -> None:
-            store = committer.working.store
-            current = get_checkpoint_entry(store, ns)
-            if current is None or current["id"] != id_:
-                self._record_late(committer, about, stored)
-                return
-            space = writes_space(ns)
-            new = [each for each in stored if each.index < 0 or not store.contains(space, each.key)]
-            changes: Changes = {
-                "set": [(space, each.key, each.to_dict()) for each in new],
-                "delete": [],
-            }
-            status = next((STATUSES[name] for name in names if name in STATUSES), None)
-            if status is not None and not ns:
-                changes["set"].append((SESSION, STATUS, status))
-            if new:
-                committer.working.record(WRITES_EVENT, about, changes)
-
-        await self._commit(record, linger=LINGER_SECONDS)
-
-    def _record_late(self, committer: Committer, data: dict[str, Any], writes: list[Write]) -> None:
-        """Record writes to a checkpoint that is not current in the event, not in the state.
-
-        The state has the numbers of such events.
-        """
-        working = committer.working
-        key = f"{data['ns']}|{data['checkpoint_id']}"
-        seq = working.head.seq + len(working.pending) + 1
-        known = working.store.get(LATE, key, [])
-        event = {**data, "writes": [each.to_dict() for each in writes]}
-        changes: Changes = {"set": [(LATE, key, [*known, seq])], "delete": []}
-        working.record(WRITES_EVENT, event, changes)
-        self._cache_late(seq, encode(event["writes"]))
-
-    def _cache_late(self, seq: int, writes: bytes) -> None:
-        """Cache the late writes of an event; the log has those that are evicted."""
-        self._late[seq] = writes
-        while len(self._late) > MAX_LATE:
-            del self._late[next(iter(self._late))]
-
-    async def delete(
-        self, ids: Sequence[tuple[str, str]], heads: Mapping[str, Snapshot | None]
-    ) -> None:
-        """Delete checkpoints; ``heads`` are the states of those that become current instead.
-
-        The caller must hold the lock.
-        """
-
-        async def record(committer: Committer) -> None:
-            changes: Changes = {"set": [], "delete": []}
-            changes["set"] += [(DELETED, f"{ns}|{id_}", True) for ns, id_ in ids]
-            here = committer.working.store.snapshot()
-            for ns, state in heads.items():
-                current = get_checkpoint_entry(here, ns)
-                if current is not None and (ns, current["id"]) not in ids:
-                    continue  # another writer has put a new one
-                entries = [] if state is None else list_checkpoint_entries(state, ns)
-                changes["set"] += entries
-                removed = {each[:2] for each in list_checkpoint_entries(here, ns)} - {
-                    each[:2] for each in entries
-                }
-                changes["delete"] += sorted(removed)
-            committer.working.record(
-                DELETED_EVENT, {"checkpoints": [id_ for _, id_ in ids]}, changes
-            )
-
-        await self.append(record)
-        for _, id_ in ids:
-            await self.state_store.delete(self.location.snapshot_key(snapshot_id_for(id_)))
-
     async def append(self, record: RecordFunction) -> None:
         """Commit what a function records. The caller must hold the lock."""
-        change = PendingChange(record, asyncio.get_running_loop().create_future())
+        change = PendingChange(record)
         self._pending.append(change)
         await self._commit_pending()
-        await change.done
         self._copies.clear()
+        self.replaced.clear()
+        change.raise_error()
 
-    async def _commit(self, record: RecordFunction, key: str = "", *, linger: float = 0) -> None:
-        """Record a change and wait until it is durable.
+    # ------------------------------------------------------------------------------- commits
 
-        ``key`` is the key of its snapshot. Changes that arrive during a commit share the next one;
-        for ``linger`` seconds, starting that commit is left to another change.
+    async def _commit(self, change: PendingChange, *, linger: float = 0) -> None:
+        """Commit a change, and return when it is durable.
+
+        Changes that arrive during a commit share the next one. For ``linger`` seconds, starting
+        that commit is left to another change.
         """
-        change = PendingChange(record, asyncio.get_running_loop().create_future(), key)
         self._pending.append(change)
         try:
-            # Let changes of the same loop iteration join.
-            await asyncio.wait([change.done], timeout=linger)
-            async with self.lock:
-                if not change.done.done():
-                    await self._commit_pending()
-            await change.done
+            await change.wait(linger)
+            if not change.is_done:
+                async with self.lock:
+                    if not change.is_done:
+                        await self._commit_pending()
         except BaseException:
             # A cancelled change must not be written by a later commit.
-            change.done.cancel()
+            change.is_done = True
             raise
+        change.raise_error()
 
     async def _commit_pending(self) -> None:
         """Commit all pending changes; on a conflict, apply the other commit and retry."""
-        pending, self._pending = self._pending, []
+        pending: list[PendingChange] = []
         attempts = CommitAttempts(self._contention)
         try:
             while await attempts.next():
-                pending, self._pending = pending + self._pending, []
+                self._take_pending(pending)
                 if await self._try_commit(pending, is_known=attempts.is_optimistic):
                     attempts.won()
                     for change in pending:
@@ -339,70 +350,163 @@ class Thread:
             self.reset()
             if not isinstance(error, Exception):
                 # Cancelled: the callers of the other changes retry.
-                others = [change for change in pending if not change.done.done()]
-                for change in others:
-                    change.may_be_written = True
-                self._pending = others + self._pending
+                for change in reversed(pending):
+                    if not change.is_done:
+                        change.may_be_written = True
+                        self._pending.appendleft(change)
                 raise
             for change in pending:
                 change.finish(error)
 
+    def _take_pending(self, pending: list[PendingChange]) -> None:
+        """Add the queued changes to a list, and move writes behind the checkpoint they are for."""
+        while self._pending:
+            pending.append(self._pending.popleft())
+        puts = {each.target for each in pending if each.key}
+        early: dict[str, list[PendingChange]] = {}
+        ordered: list[PendingChange] = []
+        for change in pending:
+            if change.key:
+                ordered += (change, *early.pop(change.target, ()))
+                puts.discard(change.target)
+            elif change.target in puts:
+                early.setdefault(change.target, []).append(change)
+            else:
+                ordered.append(change)
+        pending[:] = ordered
+
     async def _try_commit(self, pending: Sequence[PendingChange], *, is_known: bool) -> bool:
         """Record changes at the head of the log and commit them; return False on a conflict."""
-        is_known = is_known and not self.is_stale
-        committer = self._committer if is_known and self._committer else await self.head()
+        committer = self._committer
+        if committer is None or self.is_stale or not is_known:
+            committer = await self.head()
+        working = committer.working
+        copies, end = dict(self._copies), working.head.seq
+        if end == 0:
+            names = {"agent_id": self.location.scope_id, "session_id": self.location.session_id}
+            first: Changes = {"set": [(SESSION, STATUS, "running")], "delete": []}
+            working.record_owned(STARTED, names, first)
+        recorded: list[tuple[int, SnapshotFields]] = []
         for change in pending:
-            await change.finish_if_written(self.state_store)
-        copies, end = dict(self._copies), committer.working.head.seq
-        self._record_start(committer)
-        snapshots = [await change.record_on(committer) for change in pending]
+            fields = await change.record_on(committer)
+            if fields is not None:
+                recorded.append((len(working.pending) - 1, fields))
+        if working.is_unchanged:
+            if working.pending:
+                self.reset()
+            return True
+
+        def build_puts(positions: Sequence[Position]) -> list[Put]:
+            return [self._build_record(fields, positions[at]) for at, fields in recorded]
+
         try:
-            await committer.commit("raise", build_puts=partial(self._snapshot_puts, snapshots))
+            await committer.commit("raise", build_puts=build_puts)
         except ConflictError:
             # Nothing was written.
-            committer.working.pending.clear()
+            working.pending.clear()
             self.is_stale = True
             self._copies = copies
+            self.replaced.clear()
             self._late = {seq: each for seq, each in self._late.items() if seq <= end}
             return False
         return True
 
-    def _record_start(self, committer: Committer) -> None:
-        """Record the ``session.started`` event of a new session."""
-        if committer.working.head.seq == 0 and not committer.working.pending:
-            names = {"agent_id": self.location.scope_id, "session_id": self.location.session_id}
-            first: Changes = {"set": [(SESSION, STATUS, "running")], "delete": []}
-            committer.working.record("session.started", names, first)
+    def _build_record(self, fields: SnapshotFields, position: Position) -> Put:
+        """Return the write of a snapshot's record, given the position of its event."""
+        info = SnapshotInfo(
+            **fields,
+            agent_id=self.location.scope_id,
+            session_id=self.location.session_id,
+            scope=self.location.scope,
+            created_at=utc_now(),
+            seq=position.seq,
+            hash=position.hash,
+        )
+        return Put(self._snapshot_key(info.snapshot_id), info.encode(self.location))
 
-    def _snapshot_puts(
-        self, snapshots: Sequence[PendingSnapshot | None], positions: Sequence[Position]
-    ) -> list[Put]:
-        """Return the snapshot records, with the sequence numbers and hashes of their events."""
-        found = []
-        for each in snapshots:
-            if each is not None:
-                at = positions[each.index]
-                info = replace(each.info, seq=at.seq, hash=at.hash)
-                key = self.location.snapshot_key(info.snapshot_id)
-                found.append(Put(key, info.encode(self.location)))
-        return found
+    def _snapshot_key(self, snapshot_id: str) -> str:
+        return f"{self._history_prefix}{snapshot_id}.json"
 
-    def reset(self) -> None:
-        """Drop all cached state."""
-        self._committer = None
-        self._late.clear()
-        self._copies.clear()
 
-    async def delete_all(self) -> None:
-        """Delete the thread."""
-        self.reset()
-        await delete_session(self.state_store, self.location.session_id)
+# ----------------------------------------------------------------------------------- pending
 
-    # ------------------------------------------------------------------------------- reading
 
-    async def events(self) -> AsyncIterator[Event]:
-        """Yield all events that were not pruned."""
-        committer = await self.head()
-        log_start = committer.tail.log_start
-        async for event in committer.timeline.log.read(log_start.seq + 1, after=log_start):
-            yield event
+class PendingChange:
+    """A change to record, and its outcome.
+
+    ``target`` names the checkpoint that it puts or writes to. Only a put has a ``key``, that of the
+    snapshot that is written with it.
+    """
+
+    __slots__ = ("_waiter", "error", "is_done", "key", "may_be_written", "record", "target")
+
+    def __init__(self, record: RecordFunction, target: str = "", key: str = "") -> None:
+        self.record = record
+        self.target = target
+        self.key = key
+        self.is_done = False
+        """Whether it was written, failed, or was cancelled."""
+        self.error: Exception | None = None
+        self.may_be_written = False
+        """Whether a cancelled attempt may have written it already."""
+        self._waiter: threading.Event | asyncio.Future[None] | None = None
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until it is done, or the time is over."""
+        if not RUN_INLINE.get():
+            self._waiter = asyncio.get_running_loop().create_future()
+            # Even for no time: changes of the same iteration of the loop join.
+            await asyncio.wait([self._waiter], timeout=seconds)
+        elif seconds:
+            self._waiter = threading.Event()
+            if not self.is_done:
+                self._waiter.wait(seconds)
+
+    async def record_on(self, committer: Committer) -> SnapshotFields | None:
+        """Record it at the head; an error goes to its caller, not to the other changes."""
+        if self.is_done:
+            return None
+        if self.may_be_written and self.key:
+            entry = await committer.state_store.get(self.key)
+            if entry is not None:
+                self.finish(None)
+                return None
+        try:
+            return await self.record(committer)
+        except Exception as error:  # noqa: BLE001 - raised by the caller
+            self.finish(error)
+            return None
+
+    def finish(self, error: Exception | None) -> None:
+        """Set the outcome, and wake the caller."""
+        if self.is_done:
+            return
+        self.error = error
+        self.is_done = True
+        if isinstance(self._waiter, threading.Event):
+            self._waiter.set()
+        elif self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def raise_error(self) -> None:
+        """Raise the error of the change, if it failed."""
+        if self.error is not None:
+            raise self.error
+
+
+class InlineLock:
+    """A lock for coroutines that run inline: it blocks their OS thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    async def __aenter__(self) -> None:
+        self._lock.acquire()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._lock.release()

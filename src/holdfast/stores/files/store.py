@@ -33,7 +33,7 @@ from holdfast.stores.backend import Backend, check_condition, etag_mismatch_erro
 from holdfast.stores.base import Condition, Entry, Put
 from holdfast.stores.files.locks import FILE_LOCKS
 from holdfast.stores.files.tree import FileTree, is_shortened
-from holdfast.stores.local import explain_os_error, sync_descriptor
+from holdfast.stores.local import RUN_INLINE, explain_os_error, sync_descriptor
 from holdfast.stores.urls import StoreURL
 from holdfast.stores.validation import KeyRange
 
@@ -56,7 +56,7 @@ class FileStateStore(Backend):
     to wait for another process's lock, in seconds.
     """
 
-    loop_bound = False
+    runs_inline = True
 
     def __init__(self, root: str | os.PathLike[str], *, timeout: float = TIMEOUT) -> None:
         self._root = Path(root).absolute()
@@ -140,6 +140,8 @@ class FileStateStore(Backend):
 
         if self._process != os.getpid():
             self._start_threads()
+        if RUN_INLINE.get():
+            return run()
         threads = self._writers if writes else self._readers
         try:
             return await asyncio.get_running_loop().run_in_executor(threads, run)

@@ -6,7 +6,6 @@ large values in a thread, so that they do not block the event loop.
 
 from __future__ import annotations
 
-import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
@@ -14,6 +13,7 @@ from typing import TypeVar
 
 from holdfast.errors import short_repr
 from holdfast.stores.base import Condition, Entry, Etags, Problems, Put, StateStore
+from holdfast.stores.local import run_in_thread
 from holdfast.stores.validation import validate_batch, validate_key, validate_keys, validate_put
 
 Result = TypeVar("Result")
@@ -38,7 +38,7 @@ class WrappedStateStore(StateStore):
         self.durable = inner.durable
         self.shared = inner.shared
         self.writable = inner.writable
-        self.loop_bound = inner.loop_bound
+        self.runs_inline = inner.runs_inline
 
     async def get(self, key: str) -> Entry | None:
         """Return the entry of a key, or None if there is none."""
@@ -148,4 +148,4 @@ class TransformedStateStore(WrappedStateStore):
 
 async def run_off_loop(size: int, work: Callable[[], Result]) -> Result:
     """Run work on this many bytes: inline if they are few, otherwise in a thread."""
-    return work() if size <= THREAD_BYTES else await asyncio.to_thread(work)
+    return work() if size <= THREAD_BYTES else await run_in_thread(work)

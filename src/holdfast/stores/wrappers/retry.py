@@ -7,13 +7,13 @@ conditional write whose response was lost is not repeated: it would conflict wit
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from holdfast.errors import ConflictError, StateStoreError, short_repr
 from holdfast.stores.base import Condition, Entry, Etags, Put, StateStore
+from holdfast.stores.local import pause
 from holdfast.stores.validation import (
     KeyRange,
     validate_batch,
@@ -142,7 +142,7 @@ class RetryingStateStore(WrappedStateStore):
                 failures += 1
                 if not failure.transient or failures == self.attempts:
                     raise
-                await asyncio.sleep(self._pause(failures))
+                await pause(self._pause(failures))
                 keys = None
                 continue
             failures = 0
@@ -180,7 +180,7 @@ class RetryingStateStore(WrappedStateStore):
                     if lost is None or failure.unknown:
                         raise
                     raise unknown_outcome_error(failure) from failure
-            await asyncio.sleep(self._pause(failures))
+            await pause(self._pause(failures))
 
     def _pause(self, failures: int) -> float:
         """Return the seconds to wait after this many failures in a row."""
