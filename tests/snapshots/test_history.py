@@ -62,8 +62,9 @@ async def check(ids):
     store = await store_with_history(ids)
     assert names_of(await collect(iterate_newest_first(store, HERE))) == in_order(ids)
     assert names_of(await list_history(store, HERE)) == in_order(ids)[::-1]
-    found = await find_newest_key(store, HERE)
-    assert found is None if not ids else names_of([found]) == in_order(ids)[:1]
+    for since in (0, 1, now() - 3_600_000, now(), now() + DAY):
+        found = await find_newest_key(store, HERE, since=since)
+        assert found is None if not ids else names_of([found]) == in_order(ids)[:1]
 
 
 AGO = st.sampled_from([1, 1000, 60_000, 3_600_000, DAY, 30 * DAY, 365 * DAY, 50 * 365 * DAY])
@@ -166,6 +167,14 @@ async def test_iterating_all_takes_about_one_listing_per_snapshot():
     store = await store_with_history([id_at(now() - at * 60_000) for at in range(5_000)])
     assert len(await collect(iterate_newest_first(store, HERE))) == 5_000
     assert store.listings < 1.1 * 5_000
+
+
+@async_test
+async def test_a_known_time_of_activity_saves_listings():
+    active = now() - 30 * DAY
+    store = await store_with_history([id_at(active + at) for at in range(-500, 40)])
+    await find_newest_key(store, HERE, since=active)
+    assert store.listings == 1
 
 
 @async_test

@@ -77,43 +77,51 @@ async def test_calls_that_arrive_while_one_is_on_its_way_are_sent_together():
 async def test_a_failure_fails_the_group_and_no_other_call():
     wire = Wire()
     queue = CallQueue(wire.send, max_lanes=1)
-    calls = submit(queue, "a", "b", "c", "d")
+    calls = submit(queue, "a", "b", "c", "d", "e")
     await settle()
     wire.groups[0][1].set_exception(OSError("lost"))
     await settle()
-    wire.answer(1)
+    wire.groups[1][1].set_exception(OSError("cut"))
+    await settle()
+    wire.answer(2)
     found = await asyncio.gather(*calls, return_exceptions=True)
-    assert [str(outcome) for outcome in found] == ["lost", "lost", "lost", "D"]
+    assert [str(outcome) for outcome in found] == ["lost", "cut", "cut", "cut", "E"]
 
 
 @async_test
 async def test_all_calls_that_wait_learn_that_nothing_can_be_sent():
     async def send(_take):
+        await asyncio.sleep(0)
+        attempts.append(1)
         raise OSError("unreachable")
 
+    attempts = []
     queue = CallQueue(send, max_lanes=1)
-    found = await asyncio.gather(*submit(queue, "a", "b"), return_exceptions=True)
-    assert [str(outcome) for outcome in found] == ["unreachable"] * 2
+    found = await asyncio.gather(*submit(queue, "a", "b", "c"), return_exceptions=True)
+    assert [str(outcome) for outcome in found] == ["unreachable"] * 3
+    assert len(attempts) == 2
 
 
 @async_test
 async def test_a_cancelled_call_is_not_sent_or_is_over():
     wire = Wire()
     queue = CallQueue(wire.send, max_lanes=1)
-    one, two = submit(queue, "a", "b")
+    first, one, two = submit(queue, "a", "b", "c")
     await settle()
-    (waiting,) = submit(queue, "c")
+    wire.answer(0)
+    await settle()
+    (waiting,) = submit(queue, "d")
     await settle()
     waiting.cancel()
     one.cancel()
     await settle()
     assert waiting.cancelled()
     assert not one.done()  # the group may still be applied
-    wire.answer(0)
+    wire.answer(1)
     with pytest.raises(asyncio.CancelledError):
         await one
-    assert await two == "B"
-    assert wire.sent == [["a", "b"]]
+    assert await asyncio.gather(first, two) == ["A", "C"]
+    assert wire.sent == [["a"], ["b", "c"]]
 
 
 @async_test
@@ -138,16 +146,19 @@ async def test_a_timeout_tells_whether_the_call_was_sent():
 async def test_a_group_that_nobody_waits_for_is_cancelled():
     wire = Wire()
     queue = CallQueue(wire.send, max_lanes=1)
-    calls = submit(queue, "a", "b")
+    first, *calls = submit(queue, "a", "b", "c")
     await settle()
+    first.cancel()
+    await settle()
+    assert wire.cancelled == [["a"]]
     for call in calls:
         call.cancel()
     await asyncio.wait(calls)
-    assert wire.cancelled == [["a", "b"]]
-    (later,) = submit(queue, "c")
+    assert wire.cancelled == [["a"], ["b", "c"]]
+    (later,) = submit(queue, "d")
     await settle()
-    wire.answer(1)
-    assert await later == "C"
+    wire.answer(2)
+    assert await later == "D"
 
 
 @async_test

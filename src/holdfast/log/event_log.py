@@ -185,14 +185,16 @@ class EventLog:
         """Read a page of segments that start after ``seq`` and not after ``last``, undecoded."""
         end = None if last is None else self.key(last)
         start = self.key(seq) if seq else ""
+        # Each segment has an event, and one more key shows that there are no others.
+        limit = PAGE_SIZE if last is None else max(1, min(PAGE_SIZE, last - seq + 1))
         keys: list[str] = []
         while True:
-            listing = self.state_store.list(self.prefix, start_after=start, limit=PAGE_SIZE)
+            listing = self.state_store.list(self.prefix, start_after=start, limit=limit)
             listed = [key async for key in listing]
             keys += [
                 key for key in listed if self.is_segment_key(key) and (end is None or key <= end)
             ]
-            is_all = len(listed) < PAGE_SIZE or (end is not None and listed[-1] > end)
+            is_all = len(listed) < limit or (end is not None and listed[-1] > end)
             if is_all or len(keys) >= PAGE_SIZE:
                 break
             start = listed[-1]

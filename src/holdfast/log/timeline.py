@@ -324,11 +324,13 @@ class Timeline:
         """Return the key of the keyframe at ``seq``."""
         return f"{self.prefix}{seq:012}.json.gz"
 
-    async def list_keyframe_seqs(self, *, after: int = 0, last: int | None = None) -> list[int]:
+    async def list_keyframe_seqs(
+        self, *, after: int = 0, last: int | None = None, limit: int | None = None
+    ) -> list[int]:
         """List the seqs of the keyframes after ``after`` and up to ``last``, in order."""
         start = self.key(after) if after else ""
         seqs = []
-        async for key in self.state_store.list(self.prefix, start_after=start):
+        async for key in self.state_store.list(self.prefix, start_after=start, limit=limit):
             seq = parse_seq(key, self.prefix)
             if last is not None and seq > last:
                 break
@@ -347,10 +349,13 @@ class Timeline:
 
     async def _keyframe_before(self, last: int | None, near: int = 0) -> int:
         """Return the seq of the last keyframe at or before ``last``, or 0."""
-        if near and last is not None:
-            seqs = await self.list_keyframe_seqs(after=near - 1, last=last)
+        if last is not None and 0 < near <= last:
+            # Usually the next one is after ``last``, and all later ones need not be listed.
+            seqs = await self.list_keyframe_seqs(after=near - 1, limit=2)
             if seqs[:1] == [near]:
-                return seqs[-1]
+                if all(seq > last for seq in seqs[1:]):
+                    return near
+                return (await self.list_keyframe_seqs(after=near, last=last))[-1]
         seqs = await self.list_keyframe_seqs(last=last)
         return seqs[-1] if seqs else 0
 
@@ -377,7 +382,9 @@ class Timeline:
                 raise KeyframeError(
                     f"keyframe {key} is missing; restore it from a backup or a document"
                 )
-        frames = [await run_in_thread(decode_keyframe, key, found[key].value) for key in keys]
+        frames = await run_in_thread(
+            lambda: [decode_keyframe(key, found[key].value) for key in keys]
+        )
         for seq, frame in zip(seqs, frames, strict=True):
             if frame.seq != seq:
                 raise damaged_keyframe_error(self.key(seq), f"it belongs to event {frame.seq}")

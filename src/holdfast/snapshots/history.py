@@ -78,25 +78,33 @@ async def iterate_newest_first(
             span *= 8
 
 
-async def find_newest_key(state_store: StateStore, location: SnapshotLocation) -> HistoryKey | None:
-    """Return the snapshot that was saved last, or None."""
+async def find_newest_key(
+    state_store: StateStore, location: SnapshotLocation, *, since: int = 0
+) -> HistoryKey | None:
+    """Return the snapshot that was saved last, or None.
+
+    ``since`` is a time in milliseconds before it, if one is known; it may be wrong.
+    """
     high = time.time_ns() // 1_000_000
     span = FIRST_SPAN
-    lower = history_key_at(location, high - span)
+    low = since or high - span
     while True:
+        lower = history_key_at(location, low)
         found = await _list_keys(state_store, location, lower, None, SEARCH_PAGE_SIZE)
         if found or not lower:
             break
-        high -= span
-        span *= 8
-        lower = history_key_at(location, high - span)
+        high, span = low, span * 8
+        low = high - span
     if not found:
         return None
     # There may be more after the last one found, up to the time that is known to be empty.
     last, is_more = found[-1], len(found) == SEARCH_PAGE_SIZE
+    start_of_id = len(location.history_prefix)
+    step = 4 * (id_milliseconds(last[start_of_id:]) - id_milliseconds(found[0][start_of_id:]) + 1)
     while is_more:
-        low = id_milliseconds(last[len(location.history_prefix) :])
-        middle = (low + high) // 2
+        low = id_milliseconds(last[start_of_id:])
+        middle = min((low + high) // 2, low + step)
+        step *= 4
         start = max(last, history_key_at(location, middle) if high - low > SHORTEST_SPAN else "")
         # Keys without a time can only be listed one after the other.
         count = SEARCH_PAGE_SIZE if low < END_OF_TIME else 16 * SEARCH_PAGE_SIZE

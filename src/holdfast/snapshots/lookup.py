@@ -12,7 +12,7 @@ from contextlib import suppress
 from holdfast.errors import IntegrityError, NotFoundError, short_repr
 from holdfast.snapshots.history import find_history_key, find_newest_key, iterate_newest_first
 from holdfast.snapshots.keys import SnapshotLocation
-from holdfast.snapshots.manifest import select_manifest
+from holdfast.snapshots.manifest import read_manifest, select_manifest
 from holdfast.snapshots.order import HistoryKey, decode_id_entry, id_entry_key, is_uuid7
 from holdfast.snapshots.records import SnapshotInfo, decode_record
 from holdfast.stores.base import StateStore
@@ -99,7 +99,9 @@ async def find_latest_info(
         IntegrityError: The record is damaged.
 
     """
-    newest = await find_newest_key(state_store, location)
+    newest = await find_newest_key(
+        state_store, location, since=await _find_activity(state_store, location)
+    )
     keys = [location.latest_key] if newest is None else [newest.key, location.latest_key]
     entries = await state_store.get_many([*keys, location.manifest_key])
     found = [decode_record(key, entries[key].value, location) for key in keys if key in entries]
@@ -112,6 +114,14 @@ async def find_latest_info(
         found = current if older is None else [*current, older]
     # A snapshot can be both: its record in the history comes first, and is the one returned.
     return max(found, key=lambda info: info.order, default=None)
+
+
+async def _find_activity(state_store: StateStore, location: SnapshotLocation) -> int:
+    """Return when a session was last active, in milliseconds, or 0; a few seconds early at most."""
+    with suppress(IntegrityError):
+        active_at = (await read_manifest(state_store, location)).manifest.active_at
+        return 0 if active_at is None else int(active_at.timestamp() * 1000)
+    return 0
 
 
 async def find_newest_info(

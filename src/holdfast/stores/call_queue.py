@@ -55,18 +55,16 @@ class CallQueue(Generic[Request, Outcome]):
     outcome that is an exception is raised to its caller. If ``send`` itself raises, all calls of
     the group fail, or all that wait if none was taken yet.
 
-    ``lanes`` groups are on their way at a time, and up to ``max_lanes`` if calls stall.
+    One group is on its way at a time, and up to ``max_lanes`` if calls stall.
     """
 
     def __init__(
         self,
         send: Callable[[Take[Request]], Awaitable[Sequence[Outcome | Exception]]],
         *,
-        lanes: int = 1,
         max_lanes: int,
     ) -> None:
         self._send = send
-        self._lanes = min(lanes, max_lanes)
         self._max_lanes = max_lanes
         self._waiting: list[QueuedCall[Request, Outcome]] = []
         self._groups: set[Group[Request, Outcome]] = set()
@@ -80,6 +78,8 @@ class CallQueue(Generic[Request, Outcome]):
         no other call shares.
         """
         loop = asyncio.get_running_loop()
+        if not self._groups and not self._waiting:
+            return await self._send_alone(request, loop)
         call = QueuedCall[Request, Outcome](request, loop)
         self._waiting.append(call)
         self._start(loop)
@@ -91,6 +91,19 @@ class CallQueue(Generic[Request, Outcome]):
                 raise asyncio.CancelledError(NOT_SENT) from None
             await self._abandon(call)
             raise
+
+    async def _send_alone(self, request: Request, loop: asyncio.AbstractEventLoop) -> Outcome:
+        """Send a request at once, in the task of its caller."""
+        group = Group[Request, Outcome]()
+        self._groups.add(group)
+        try:
+            (outcome,) = await self._send(lambda _: [request])
+        finally:
+            self._groups.discard(group)
+            self._start(loop)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
     async def _abandon(self, call: QueuedCall[Request, Outcome]) -> None:
         group = call.group
@@ -104,7 +117,7 @@ class CallQueue(Generic[Request, Outcome]):
         if not self._waiting:
             return
         patience = self._waiting[0].since + STALL - loop.time()
-        if len(self._groups) < (self._lanes if patience > 0 else self._max_lanes):
+        if len(self._groups) < (1 if patience > 0 else self._max_lanes):
             group = Group[Request, Outcome]()
             self._groups.add(group)
             group.task = loop.create_task(self._run(group, loop))

@@ -123,11 +123,16 @@ class RemoteStateStore(Backend, Generic[Client]):
             await asyncio.sleep(pause)
 
     async def _client(self) -> Client:
+        loop = asyncio.get_running_loop()
+        known = self._connections.get(loop)
+        if known is not None and known.client is not None:
+            self._check_open()
+            return known.client
         with self._lock:
-            for loop in [loop for loop in self._connections if loop.is_closed()]:
+            for ended in [each for each in self._connections if each.is_closed()]:
                 # The client may hold a reference to its loop, which keeps the weak key alive.
-                del self._connections[loop]
-            connection = self._connections.setdefault(asyncio.get_running_loop(), LoopConnection())
+                del self._connections[ended]
+            connection = self._connections.setdefault(loop, LoopConnection())
         async with connection.lock:
             self._check_open()
             if connection.client is None:
