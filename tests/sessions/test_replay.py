@@ -13,6 +13,7 @@ from holdfast import (
     Document,
     NotFoundError,
     RetentionPolicy,
+    Session,
     Store,
     open_state_store,
     replay,
@@ -298,3 +299,17 @@ def test_the_steps_of_any_session_equal_the_fold_of_its_events(commits, first, l
         run_async(work())
     finally:
         timeline.MAX_SEGMENTS = before
+
+
+@async_test
+async def test_the_end_of_a_long_log_is_replayed_from_the_last_keyframe(monkeypatch):
+    monkeypatch.setattr("holdfast.log.timeline.MAX_SEGMENTS", 10)
+    store = ObservedStore()
+    session = await Session.open(store, agent_id="bot", session_id="ses")
+    for number in range(60):
+        session.set("number", number)
+        await session.commit()
+    store.forget()
+    steps = [step async for step in replay(session, first=session.log.head.seq)]
+    assert [step.after.get("state", "number") for step in steps] == [59]
+    assert len([key for key in store.read if "/log/" in key]) <= 20

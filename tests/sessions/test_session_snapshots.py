@@ -11,6 +11,7 @@ from holdfast import (
     ConflictError,
     NotFoundError,
     RetentionPolicy,
+    Session,
     SessionSnapshot,
     StateStoreError,
     Store,
@@ -390,3 +391,25 @@ async def test_any_state_can_be_restored_and_forked():
     assert session.status == "pending"
     assert (await reopen_session(session)).snapshot().digest == store.snapshot().digest
     assert (await session.fork("empty", at=Store().snapshot())).messages == []
+
+
+async def count_calls_of_saves(events):
+    """Count listings, keys read and keys written by the saves of a session with a long log."""
+    store = ObservedStore()
+    session = await Session.open(store, agent_id="bot", session_id="ses")
+    for number in range(events):
+        session.add_message("user", f"hello {number}")
+        if number % 500 == 0:
+            await session.commit()
+    await session.save()
+    session = await Session.open(store, agent_id="bot", session_id="ses")
+    store.forget()
+    for _ in range(3):
+        session.add_message("user", "hello")
+        await session.save()
+    return store.listings, len(store.read), len(store.written)
+
+
+@async_test
+async def test_a_save_makes_as_many_calls_in_a_long_session_as_in_a_short_one():
+    assert await count_calls_of_saves(50) == await count_calls_of_saves(5_000)

@@ -22,7 +22,7 @@ from holdfast.cli.console import (
     print_line,
 )
 from holdfast.cli.paging import NoPagerOption, use_pager
-from holdfast.cli.references import load_documents
+from holdfast.cli.references import load_two_states
 from holdfast.cli.rendering import (
     MAX_LINES,
     diff_texts,
@@ -93,8 +93,7 @@ async def diff(
     Example: holdfast state diff baseline.json ses_abc123
     """
     wanted = parse_paths(only)
-    first, second = await load_documents(store, before, after, agent_id=agent)
-    base, later = first.snapshot, second.snapshot
+    base, later = await load_two_states(store, before, after, agent)
     if format is Format.json and not stat:
         patch = make_state_patch(later, base)
         print_json(select_operations(patch, wanted, later))

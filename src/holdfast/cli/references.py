@@ -23,9 +23,11 @@ from holdfast.documents.export import export_document
 from holdfast.documents.files import read_document
 from holdfast.errors import HoldfastError, NotFoundError, short_repr
 from holdfast.snapshots.archive import SnapshotArchive
+from holdfast.snapshots.event_state import load_state, load_states
 from holdfast.snapshots.keys import SnapshotLocation, is_snapshot_id
 from holdfast.snapshots.lookup import find_snapshot_location
 from holdfast.snapshots.records import SnapshotInfo
+from holdfast.state.snapshot import Snapshot
 from holdfast.stores.base import StateStore
 from holdfast.stores.registry import open_state_store
 from holdfast.stores.urls import StoreURL, mask_secrets
@@ -283,22 +285,42 @@ async def reject_missing_file(url: str | None, name: str) -> None:
     require_file(name)
 
 
-async def load_documents(
-    url: str | None, *names: str, agent_id: str | None = None
-) -> list[Document]:
-    """Return the documents that names stand for, from files or from the store.
+async def load_document(url: str | None, name: str, agent_id: str | None = None) -> Document:
+    """Return the document that a name stands for, from a file or from the store."""
+    await reject_missing_file(url, name)
+    if is_file(name):
+        return load_from_file(name)
+    async with open_existing_store(url) as store:
+        found = await find_reference(store, name, agent_id)
+        return await export_document(
+            SnapshotArchive(store), found.location, snapshot_id=found.snapshot_id, seq=found.seq
+        )
+
+
+async def load_two_states(
+    url: str | None, first: str, second: str, agent_id: str | None = None
+) -> tuple[Snapshot, Snapshot]:
+    """Return the states that two names stand for, in files or in the store.
 
     The store is opened only if a name is not a file.
     """
-    for name in names:
+    for name in (first, second):
         await reject_missing_file(url, name)
-    if all(map(is_file, names)):
-        return [load_from_file(name) for name in names]
+    if is_file(first) and is_file(second):
+        return load_from_file(first).snapshot, load_from_file(second).snapshot
     async with open_existing_store(url) as store:
-        return [
-            load_from_file(name) if is_file(name) else await load_from_store(store, name, agent_id)
-            for name in names
+        archive = SnapshotArchive(store)
+        one = None if is_file(first) else await find_reference(store, first, agent_id)
+        two = None if is_file(second) else await find_reference(store, second, agent_id)
+        if one is not None and two is not None and one.location == two.location:
+            return await load_states(archive, one.location, one.at, two.at)
+        states = [
+            load_from_file(name).snapshot
+            if found is None
+            else await load_state(archive, found.location, found.at)
+            for name, found in ((first, one), (second, two))
         ]
+        return states[0], states[1]
 
 
 def require_file(name: str) -> None:
@@ -321,12 +343,3 @@ def load_from_file(name: str) -> Document:
     """Load and validate a document file."""
     require_file(name)
     return read_document(name)
-
-
-async def load_from_store(store: StateStore, name: str, agent_id: str | None) -> Document:
-    """Export a document from the store."""
-    found = await find_reference(store, name, agent_id)
-    archive = SnapshotArchive(store)
-    return await export_document(
-        archive, found.location, snapshot_id=found.snapshot_id, seq=found.seq
-    )

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from shlex import quote
 from typing import Annotated
 
@@ -25,15 +28,23 @@ from holdfast.cli.console import (
     restore_sigint,
 )
 from holdfast.cli.diff import print_difference, shorten_value
-from holdfast.cli.references import load_documents
-from holdfast.documents.document import Document
+from holdfast.cli.references import (
+    Reference,
+    find_reference,
+    is_file,
+    load_from_file,
+    open_existing_store,
+    reject_missing_file,
+)
 from holdfast.documents.encode import encode_event, encode_state
 from holdfast.documents.json_diff import diff_states
 from holdfast.errors import NotFoundError
 from holdfast.log.event import format_time
-from holdfast.sessions.replay import Step
+from holdfast.sessions.replay import Step, replay_stored
 from holdfast.sessions.replay import replay as steps_of
-from holdfast.snapshots.event_state import missing_event_error, pruned_events_error
+from holdfast.snapshots.archive import SnapshotArchive
+from holdfast.snapshots.event_state import find_head, missing_event_error, pruned_events_error
+from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.values import to_json
 
 # Keys in lower case; arrow keys as terminals send them in normal and in application mode.
@@ -73,13 +84,7 @@ async def replay(
         raise typer.BadParameter(
             f"must not be less than --from {first}, got {last}", param_hint="--to"
         )
-    (found,) = await load_documents(store, name, agent_id=agent)
-    try:
-        steps = list(steps_of(found, first=first, last=last))
-        if not steps:
-            raise no_steps_error(found, first)
-    except NotFoundError as error:
-        fail(str(error), suggest_range(found))
+    steps = await read_steps(store, name, agent, first, last)
     if format is Format.json:
         print_json([encode_event(each.event) for each in steps])
     elif step and is_interactive():
@@ -92,22 +97,75 @@ async def replay(
             print_step(each)
 
 
-def no_steps_error(found: Document, first: int | None) -> NotFoundError:
-    """Return the error for a replay without events."""
-    end = found.events[-1].seq if found.events else 0
-    if first is not None and end:
-        return missing_event_error(found.location, first, end)
-    if found.position is not None and found.position.seq:
-        seq = found.position.seq
-        return pruned_events_error(found.location, 1, seq, seq)
-    return NotFoundError(f"{found.agent_id}/{found.session_id} has no events; nothing to replay")
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """The events that can be replayed: those after ``start``, up to ``end``."""
+
+    location: SnapshotLocation
+    start: int
+    end: int
+
+    def check(self, steps: list[Step], first: int | None) -> list[Step]:
+        """Return the steps of a replay, of which there must be some."""
+        if steps:
+            return steps
+        if first is not None and self.end > self.start:
+            raise missing_event_error(self.location, first, self.end)
+        if self.end:
+            raise pruned_events_error(self.location, 1, self.end, self.start)
+        name = f"{self.location.scope_id}/{self.location.session_id}"
+        raise NotFoundError(f"{name} has no events; nothing to replay")
+
+    @contextmanager
+    def suggested(self) -> Iterator[None]:
+        """Add a hint to an error that says what can be replayed."""
+        try:
+            yield
+        except NotFoundError as error:
+            hint = f"there are events {self.start + 1} to {self.end}"
+            if self.end <= self.start:
+                session = quote(self.location.session_id)
+                hint = f"holdfast state list --session {session} lists its snapshots"
+            fail(str(error), hint)
 
 
-def suggest_range(found: Document) -> str:
-    """Return a hint that says what can be replayed."""
-    if not found.events:
-        return f"holdfast state list --session {quote(found.session_id)} lists its snapshots"
-    return f"there are events {found.events[0].seq} to {found.events[-1].seq}"
+async def read_steps(
+    store: str | None, name: str, agent: str | None, first: int | None, last: int | None
+) -> list[Step]:
+    """Return the steps of a document or of a session in the store."""
+    await reject_missing_file(store, name)
+    if is_file(name):
+        document = load_from_file(name)
+        seqs = [each.seq for each in document.events]
+        range_ = LogRange(document.location, seqs[0] - 1 if seqs else 0, seqs[-1] if seqs else 0)
+        with range_.suggested():
+            return range_.check(list(steps_of(document, first=first, last=last)), first)
+    async with open_existing_store(store) as state_store:
+        found = await find_reference(state_store, name, agent)
+        archive = SnapshotArchive(state_store)
+        range_ = await find_log_range(archive, found)
+        steps: list[Step] = []
+        with range_.suggested():
+            last = range_.end if last is None else min(last, range_.end)
+            if (first or 1) <= range_.end:
+                stored = replay_stored(archive, found.location, first, last)
+                steps = [step async for step in stored]
+            return range_.check(steps, first)
+
+
+async def find_log_range(archive: SnapshotArchive, found: Reference) -> LogRange:
+    """Return the events that lead to a position of a session."""
+    location = found.location
+    start = (await archive.load_manifest(location=location)).log_start.seq
+    if found.snapshot_id is not None:
+        info = await archive.load_info(location=location, snapshot_id=found.snapshot_id)
+        if info is None:
+            raise NotFoundError(f"no snapshot {found.snapshot_id} in {location.prefix}")
+        return LogRange(location, start, info.seq)
+    head = await find_head(await archive.timeline(location=location))
+    if found.seq is not None and found.seq > head:
+        raise missing_event_error(location, found.seq, head)
+    return LogRange(location, start, head if found.seq is None else found.seq)
 
 
 def print_step(step: Step) -> None:

@@ -29,7 +29,7 @@ from holdfast.cli.keys import (
     report_signature_errors,
 )
 from holdfast.cli.paging import NoPagerOption, use_pager
-from holdfast.cli.references import SUFFIXES, is_file, load_documents, require_file
+from holdfast.cli.references import SUFFIXES, is_file, load_document, require_file
 from holdfast.cli.rendering import (
     MIN_WIDTH,
     format_call,
@@ -90,7 +90,7 @@ async def show(
     if is_file(name) or (keys is not None and name.endswith(SUFFIXES)):
         found, signers = read_file(name, keys)
     elif keys is None:
-        (found,), signers = await load_documents(store, name, agent_id=agent), None
+        found, signers = await load_document(store, name, agent), None
     else:
         fail(
             f"{name} is not a file; only files are signed",

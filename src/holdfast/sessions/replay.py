@@ -13,6 +13,7 @@ from holdfast.log.timeline import Timeline
 from holdfast.sessions.blocking import BlockingSession
 from holdfast.sessions.portal import sync
 from holdfast.sessions.session import Session
+from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.event_state import pruned_events_error
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.state.diff import Changes
@@ -48,19 +49,10 @@ class Replay:
             for step in self._replay_document(source):
                 yield step
             return
-        if (self._first or 1) > source.log.head.seq:
-            return
-        manifest = await source.archive.load_manifest(location=source.location)
-        log_start = manifest.log_start
-        self._check_not_pruned(source.location, log_start.seq)
-        first = self._first or log_start.seq + 1
-        timeline = Timeline(source.state_store, source.location.prefix, manifest.incarnation)
-        loaded = await timeline.load(first - 1) if first > 1 else None
-        store = Store(max_history=0) if loaded is None else loaded.store
-        # Reads from the keyframe before, because a segment may start before the first event.
-        after = log_start if loaded is None else loaded.base_keyframe.position
-        async for event in timeline.log.read(first, self._last, after=after):
-            yield apply_step(store, event)
+        if (self._first or 1) <= source.log.head.seq:
+            steps = replay_stored(source.archive, source.location, self._first, self._last)
+            async for step in steps:
+                yield step
 
     def __iter__(self) -> Iterator[Step]:
         if isinstance(self._source, Document):
@@ -80,21 +72,11 @@ class Replay:
             log_start = document.events[0].seq - 1
         else:
             log_start = 0 if document.position is None else document.position.seq
-        self._check_not_pruned(document.location, log_start)
+        check_not_pruned(document.location, log_start, self._first, self._last)
         store = Store(max_history=0)
         if document.base is not None:
             store.restore(document.base)
         yield from self._steps(store, document.events)
-
-    def _check_not_pruned(self, location: SnapshotLocation, log_start: int) -> None:
-        """Raise if an event of the range is among the pruned ones, which end at ``log_start``."""
-        first, last = self._first, self._last
-        if (first is not None and first <= log_start) or (
-            last is not None and 0 < last <= log_start
-        ):
-            begin, end = first or 1, log_start if last is None else min(last, log_start)
-            if begin <= end:
-                raise pruned_events_error(location, begin, end, log_start)
 
     def _steps(self, store: Store, events: Iterable[Event]) -> Iterator[Step]:
         for event in events:
@@ -127,6 +109,45 @@ def replay(
     if not isinstance(given, Session):
         given = require_document(given, "replay", "a Session or a Document")
     return Replay(given, first, last)
+
+
+async def replay_stored(
+    archive: SnapshotArchive,
+    location: SnapshotLocation,
+    first: int | None = None,
+    last: int | None = None,
+) -> AsyncIterator[Step]:
+    """Yield the steps of a stored session, reading from the last keyframe before the first one.
+
+    ``first`` must be an event of the log, or the next one.
+
+    Raises:
+        NotFoundError: ``first`` or ``last`` was pruned.
+        IntegrityError: Stored data is damaged.
+        StateStoreError: The store failed.
+
+    """
+    manifest = await archive.load_manifest(location=location)
+    log_start = manifest.log_start
+    check_not_pruned(location, log_start.seq, first, last)
+    first = first or log_start.seq + 1
+    timeline = Timeline(archive.state_store, location.prefix, manifest.incarnation)
+    loaded = await timeline.load(first - 1) if first > 1 else None
+    store = Store(max_history=0) if loaded is None else loaded.store
+    # Reads from the keyframe before, because a segment may start before the first event.
+    after = log_start if loaded is None else loaded.base_keyframe.position
+    async for event in timeline.log.read(first, last, after=after):
+        yield apply_step(store, event)
+
+
+def check_not_pruned(
+    location: SnapshotLocation, log_start: int, first: int | None, last: int | None
+) -> None:
+    """Raise if an event of the range is among the pruned ones, which end at ``log_start``."""
+    if (first is not None and first <= log_start) or (last is not None and 0 < last <= log_start):
+        begin, end = first or 1, log_start if last is None else min(last, log_start)
+        if begin <= end:
+            raise pruned_events_error(location, begin, end, log_start)
 
 
 def apply_step(store: Store, event: Event) -> Step:

@@ -27,6 +27,7 @@ from holdfast.snapshots.load import load_state
 from holdfast.snapshots.lookup import find_history_info, find_last_order
 from holdfast.snapshots.order import HistoryKey, choose_stamp
 from holdfast.snapshots.session_snapshot import SessionSnapshot, utc_now
+from holdfast.snapshots.tool_calls import ToolCallIndex
 from holdfast.state.snapshot import Snapshot
 from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Put
@@ -224,6 +225,7 @@ class StateSaver:
             scope=location.scope,
             keyframe=head.timeline.base_keyframe.position.seq,
             incarnation=head.incarnation.id,
+            unfinished=snapshot.unfinished or bool(ToolCallIndex().unfinished(snapshot.snapshot)),
             saved_at=utc_now(),
             stamp=choose_stamp(snapshot_id, after),
         )

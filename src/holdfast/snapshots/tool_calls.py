@@ -14,11 +14,16 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from holdfast.snapshots.session_state import MESSAGES
-from holdfast.state.snapshot import Snapshot
+from holdfast.state.snapshot import Snapshot, encoded_changes
 from holdfast.state.store import Store
+from holdfast.values.binary_encoding import decode
 
 CallKey: TypeAlias = tuple[str, str]
 """What a result is matched by: the id of its call, or an empty id and the name of the tool."""
+
+MARKS = (b"type", b"tool_call", b"toolUse", b"toolResult", b"functionCall", b"functionResponse")
+"""Names of which a message with a call or a result has at least one. Most messages have none, and
+finding that out in the encoded message is much faster than decoding it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +60,12 @@ class ToolCallIndex:
 
     def unfinished(self, state: Snapshot) -> list[UnfinishedCall]:
         """Return the calls without a result in a state, in the order of their messages."""
-        changes = state.changes(self._seen)
-        for space, key in changes["delete"]:
+        for space, key, data in encoded_changes(state, self._seen):
             if space == MESSAGES:
-                self._remove(key)
-        for space, key, message in changes["set"]:
-            if space == MESSAGES:
-                self._remove(key)
-                self._add(key, message)
+                if key in self._parts:
+                    self._remove(key)
+                if data is not None and any(mark in data for mark in MARKS):
+                    self._add(key, decode(data))
         self._seen = state
         found: dict[tuple[str, int], UnfinishedCall] = {}
         for call_key in self._open:
@@ -84,7 +87,7 @@ class ToolCallIndex:
         self._update_open({key_of_call(call) for call in calls} | set(results))
 
     def _remove(self, key: str) -> None:
-        calls, results = self._parts.pop(key, ([], []))
+        calls, results = self._parts.pop(key)
         for number, call in enumerate(calls):
             del self._calls[key_of_call(call)][key, number]
         self._results.subtract(results)

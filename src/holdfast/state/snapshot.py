@@ -217,6 +217,14 @@ def changes_size(later: Snapshot, base: Snapshot) -> int:
     return size
 
 
+def encoded_changes(later: Snapshot, base: Snapshot) -> list[tuple[str, str, bytes | None]]:
+    """Return the entries that differ, with their encoded values, or None if they were deleted."""
+    return [
+        (namespace, key, value)
+        for namespace, key, value, _ in find_differences(later._root, base._root)
+    ]
+
+
 def validate_name(value: object, what: str) -> str:
     """Return a namespace or a key as a plain str, or raise a TypeError that names it."""
     if type(value) is str:

@@ -11,8 +11,10 @@ from holdfast import (
     IntegrityError,
     RetentionPolicy,
     Session,
+    SessionSnapshot,
     SnapshotArchive,
     SnapshotManager,
+    Store,
 )
 from holdfast.snapshots.catalog import summary
 from holdfast.snapshots.catalog.summary import summarize_sessions
@@ -268,3 +270,38 @@ async def test_last_activity_is_known_after_a_prune():
 async def test_invalid_token_is_rejected(token):
     with pytest.raises(ValueError, match="invalid next_token"):
         await Catalog(MemoryStateStore()).summaries(next_token=token)
+
+
+@async_test
+async def test_a_saved_session_is_summarized_without_its_state(monkeypatch):
+    monkeypatch.setattr("holdfast.log.timeline.MAX_SEGMENTS", 8)
+    store = CountingStore()
+    session = await Session.open(store, agent_id="bot", session_id="ses")
+    for number in range(40):
+        session.add_message("user", f"hello {number}")
+        await session.save(tags={"number": str(number)})
+        store.keys.clear()
+        (found,) = (await Catalog(store).summaries()).sessions
+        if number:
+            assert not [key for key in store.keys if "/keyframes/" in key]
+            assert len([key for key in store.keys if "/log/" in key]) <= 1
+        with monkeypatch.context() as patched:
+            patched.setattr(summary, "MAX_SEGMENTS_LISTED", 0)
+            assert (await Catalog(store).summaries()).sessions == [found]
+    session.status = "waiting"
+    await session.commit()
+    (found,) = (await Catalog(store).summaries()).sessions
+    assert (found.status, found.tags, found.event_count) == ("waiting", {"number": "39"}, 42)
+
+
+@async_test
+async def test_unfinished_calls_of_a_state_saved_without_a_log_are_counted():
+    state = Store()
+    state.set("messages", "000000000000", {"role": "assistant", "tool_calls": [CALL]})
+    snapshot = SessionSnapshot.from_snapshot(state.snapshot(), agent_id="bot", session_id="ses")
+    store = MemoryStateStore()
+    await SnapshotArchive(store).save_snapshot(
+        location=snapshot.location, snapshot_id="one", is_latest=False, snapshot=snapshot
+    )
+    (found,) = (await Catalog(store).summaries()).sessions
+    assert [call.tool for call in found.unfinished] == ["search"]

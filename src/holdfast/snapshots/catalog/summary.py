@@ -1,8 +1,8 @@
 """Summaries of sessions: status, last activity, messages, size, unfinished calls and tags.
 
-A summary is read from the latest keyframe, the log after it and the record of the latest snapshot,
-so it costs what opening the session costs. Sessions are read a few at a time, newest first, and not
-more than a page needs.
+A session that was saved at its last commit is summarized by the record of that snapshot and the
+last segment of its log, whatever its size. Otherwise a summary costs what opening it costs.
+Sessions are read a few at a time, newest first, and not more than a page needs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from holdfast.errors import (
     UnsupportedValueError,
 )
 from holdfast.log.event import Event, format_time
-from holdfast.log.timeline import LoadedState, Timeline
+from holdfast.log.segment import Segment, decode_segment
+from holdfast.log.timeline import MAX_SEGMENTS, LoadedState, Timeline
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog.index import SessionEntry, SessionIndex, find_last_activity
 from holdfast.snapshots.catalog.listing import CONCURRENCY, ListPosition, list_entries
@@ -41,6 +42,8 @@ from holdfast.stores.base import StateStore
 
 MAX_READ_AHEAD = 64
 """How many sessions are read ahead to find which of them was active last."""
+MAX_SEGMENTS_LISTED = 2 * MAX_SEGMENTS
+"""How many segments are looked for after the last keyframe before a snapshot."""
 UNREADABLE = (IntegrityError, InvalidDocumentError, NotFoundError, UnsupportedValueError)
 
 
@@ -105,9 +108,13 @@ async def load_summary(state_store: StateStore, entry: SessionEntry) -> SessionS
     location = entry.location
     archive = SnapshotArchive(state_store)
     try:
+        latest = await archive.load_info(location=location)
+        if latest is not None and not latest.unfinished:
+            segment = await read_segment_of(state_store, location, latest)
+            if segment is not None:
+                return summarize_record(entry, latest, segment.events())
         timeline = await archive.timeline(location=location)
         loaded = await timeline.load()
-        latest = await archive.load_info(location=location)
         if loaded.end.seq == 0:
             return None
         active_at = await read_last_activity(timeline, loaded, latest, entry)
@@ -134,6 +141,42 @@ async def load_summary(state_store: StateStore, entry: SessionEntry) -> SessionS
         event_count=loaded.end.seq,
         unfinished=tuple(unfinished),
         tags={} if latest is None else latest.tags,
+    )
+
+
+async def read_segment_of(
+    state_store: StateStore, location: SnapshotLocation, latest: SnapshotInfo
+) -> Segment | None:
+    """Return the last segment of the log if it ends at a snapshot, otherwise None."""
+    log = Timeline(state_store, location.prefix, latest.incarnation).log
+    start = log.key(latest.keyframe) if latest.keyframe else ""
+    listing = state_store.list(log.prefix, start_after=start, limit=MAX_SEGMENTS_LISTED)
+    keys = [key async for key in listing]
+    if not keys or len(keys) == MAX_SEGMENTS_LISTED:
+        return None
+    entry = await state_store.get(keys[-1])
+    if entry is None or latest.hash.encode() not in entry.value:
+        return None
+    segment = decode_segment(keys[-1], entry.value)
+    is_at_end = (segment.last, segment.hash) == (latest.seq, latest.hash)
+    return segment if is_at_end and not segment.is_pruned else None
+
+
+def summarize_record(
+    entry: SessionEntry, latest: SnapshotInfo, events: Sequence[Event]
+) -> SessionSummary:
+    """Return the summary of a session that was saved at its last commit."""
+    return SessionSummary(
+        agent_id=entry.agent_id,
+        session_id=entry.session_id,
+        scope=entry.scope,
+        started_at=entry.started_at,
+        active_at=find_last_activity(entry, events),
+        status=latest.status,
+        message_count=latest.message_count,
+        size_bytes=latest.size_bytes,
+        event_count=latest.seq,
+        tags=latest.tags,
     )
 
 
