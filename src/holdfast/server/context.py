@@ -7,7 +7,7 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Awaitable, Callable, Collection, Coroutine
-from functools import partial
+from functools import partial, wraps
 from typing import Annotated, Any, NamedTuple, cast
 from urllib.parse import unquote_to_bytes
 from weakref import WeakValueDictionary
@@ -38,6 +38,9 @@ from holdfast.transfer.manager import SnapshotManager
 
 JSON = "application/json"
 MAX_RESPONSES = 64 << 20
+MAX_ARGUMENTS = 1 << 20
+REQUEST_VALUES = frozenset(("request", "context"))
+"""Arguments of a route that differ between requests of the same URL."""
 BODY_OVERHEAD = 1 << 10
 
 
@@ -108,17 +111,44 @@ class AppContext:
 
 
 class ReadRoute(APIRoute):
-    """A route whose requests run in `ReadThreads`."""
+    """A route whose requests run in `ReadThreads`.
+
+    Its parameters depend on the path and the query alone, and are validated once for each URL.
+    """
+
+    def __init__(
+        self, path: str, endpoint: Callable[..., Awaitable[Response]], **options: Any
+    ) -> None:
+        self._arguments: ByteCache[tuple[object, ...], dict[str, Any]] = ByteCache(MAX_ARGUMENTS)
+        self._call = endpoint
+
+        @wraps(endpoint)
+        async def remember_arguments(**values: Any) -> Response:
+            key = url_key(values["request"])
+            others = {name: each for name, each in values.items() if name not in REQUEST_VALUES}
+            self._arguments.put(key, others, len(repr(key)))
+            return await endpoint(**values)
+
+        super().__init__(path, remember_arguments, **options)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler of the route."""
         handle = super().get_route_handler()
 
         async def handle_in_thread(request: Request) -> Response:
-            context: AppContext = request.app.state.context
-            return await context.reads.run(partial(handle, request))
+            context = await get_context(request)
+            arguments = self._arguments.get(url_key(request))
+            if arguments is None:
+                return await context.reads.run(partial(handle, request))
+            call = partial(self._call, request=request, context=context, **arguments)
+            return await context.reads.run(call)
 
         return handle_in_thread
+
+
+def url_key(request: Request) -> tuple[object, ...]:
+    """Return what the parameters of a `ReadRoute` depend on."""
+    return (*request.path_params.values(), request.scope["query_string"])
 
 
 async def get_context(request: Request) -> AppContext:
@@ -221,14 +251,24 @@ async def locate_session(
     return await find_location(request, context, agent_id, session_id, scope)
 
 
-async def read_head(
-    request: Request,
-    context: Context,
-    agent_id: AgentId,
-    session_id: SessionId,
-    scope: ScopeQuery = None,
-) -> SessionHead:
+class SessionPath(NamedTuple):
+    """The session in a path, which may not exist."""
+
+    agent_id: str
+    session_id: str
+    scope: str | None
+
+
+async def get_session_path(
+    agent_id: AgentId, session_id: SessionId, scope: ScopeQuery = None
+) -> SessionPath:
+    """Return the session in the path, without looking for it."""
+    return SessionPath(agent_id, session_id, scope)
+
+
+async def read_head(request: Request, context: AppContext, path: SessionPath) -> SessionHead:
     """Return the session in the path at its end, if it exists and the token allows it."""
+    agent_id, session_id, scope = path
     get_authority(request).check(agent_id)
     head = await context.heads.read(SnapshotLocation(session_id, scope or AGENT, agent_id))
     if head is None:
@@ -239,7 +279,7 @@ async def read_head(
 
 
 Location = Annotated[SnapshotLocation, Depends(locate_session)]
-Head = Annotated[SessionHead, Depends(read_head)]
+InSession = Annotated[SessionPath, Depends(get_session_path)]
 
 # --------------------------------------------------------------------------------------- answers
 

@@ -26,7 +26,7 @@ from holdfast.server.context import (
     AppContext,
     CachedBody,
     Context,
-    Head,
+    InSession,
     ReadRoute,
     ScopeQuery,
     SessionId,
@@ -35,6 +35,7 @@ from holdfast.server.context import (
     json_response,
     make_etag,
     not_modified,
+    read_head,
     reject_unknown_parameters,
 )
 from holdfast.server.heads import SessionHead
@@ -161,7 +162,7 @@ def ambiguous_session(found: list[SnapshotLocation]) -> Problem:
 async def get_document(
     request: Request,
     context: Context,
-    head: Head,
+    path: InSession,
     at: Annotated[
         str, Query(pattern=schemas.SNAPSHOT_ID, description="A snapshot id, or now.")
     ] = NOW,
@@ -169,6 +170,7 @@ async def get_document(
     redact: Redact = False,
 ) -> Response:
     """Export a session as a file download."""
+    head = await read_head(request, context, path)
     snapshot_id = None if at == NOW else at
     response = await send_document(request, context, head, snapshot_id, tag, redact=redact)
     name = UNSAFE_CHARACTERS.sub(
