@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 from weakref import WeakValueDictionary
 
 import msgspec
-from fastapi import Depends, Path, Query
+from fastapi import APIRouter, Depends, Path, Query
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import AfterValidator
@@ -29,10 +29,11 @@ from holdfast.server.document_decoder import Decoder
 from holdfast.server.heads import HeadReader, SessionHead
 from holdfast.server.limits import Limits
 from holdfast.server.metrics import Metrics
-from holdfast.server.problems import Problem
+from holdfast.server.problems import RESPONSES, Problem
 from holdfast.server.read_threads import ReadThreads
 from holdfast.sessions.session import Session
 from holdfast.snapshots.keys import AGENT, MAX_ID_LENGTH, SCOPES, SnapshotLocation, validate_id
+from holdfast.snapshots.records import SnapshotInfo
 from holdfast.stores.base import StateStore
 from holdfast.transfer.manager import SnapshotManager
 
@@ -117,7 +118,7 @@ class ReadRoute(APIRoute):
     """
 
     def __init__(
-        self, path: str, endpoint: Callable[..., Awaitable[Response]], **options: Any
+        self, path: str, endpoint: Callable[..., Coroutine[Any, Any, Response]], **options: Any
     ) -> None:
         self._arguments: ByteCache[tuple[object, ...], dict[str, Any]] = ByteCache(MAX_ARGUMENTS)
         self._call = endpoint
@@ -144,6 +145,16 @@ class ReadRoute(APIRoute):
             return await context.reads.run(call)
 
         return handle_in_thread
+
+
+def make_router(tag: str, *, reads: bool = False) -> APIRouter:
+    """Return a router whose routes reject unknown parameters."""
+    return APIRouter(
+        tags=[tag],
+        dependencies=[Depends(reject_unknown_parameters)],
+        responses=RESPONSES,
+        route_class=ReadRoute if reads else APIRoute,
+    )
 
 
 def url_key(request: Request) -> tuple[object, ...]:
@@ -258,6 +269,11 @@ class SessionPath(NamedTuple):
     session_id: str
     scope: str | None
 
+    @property
+    def location(self) -> SnapshotLocation:
+        """Where it is, unless it has the other scope."""
+        return SnapshotLocation(self.session_id, self.scope or AGENT, self.agent_id)
+
 
 async def get_session_path(
     agent_id: AgentId, session_id: SessionId, scope: ScopeQuery = None
@@ -268,14 +284,22 @@ async def get_session_path(
 
 async def read_head(request: Request, context: AppContext, path: SessionPath) -> SessionHead:
     """Return the session in the path at its end, if it exists and the token allows it."""
-    agent_id, session_id, scope = path
-    get_authority(request).check(agent_id)
-    head = await context.heads.read(SnapshotLocation(session_id, scope or AGENT, agent_id))
+    get_authority(request).check(path.agent_id)
+    head = await context.heads.read(path.location)
+    return head or await context.head(await find_location(request, context, *path))
+
+
+async def read_head_with_latest(
+    request: Request, context: AppContext, path: SessionPath
+) -> tuple[SessionHead, SnapshotInfo | None]:
+    """Return the session in the path at its end, and the record of its latest snapshot."""
+    get_authority(request).check(path.agent_id)
+    head, latest = await context.heads.read_with_latest(path.location)
     if head is None:
-        # It has the other scope, lost its manifest, or does not exist.
-        location = await find_location(request, context, agent_id, session_id, scope)
-        head = await context.head(location)
-    return head
+        location = await find_location(request, context, *path)
+        head, latest = await context.heads.read_with_latest(location)
+        head = head or SessionHead(location)
+    return head, latest
 
 
 Location = Annotated[SnapshotLocation, Depends(locate_session)]

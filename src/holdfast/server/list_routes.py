@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import Depends, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,13 +17,12 @@ from holdfast.server.context import (
     AppContext,
     Context,
     InSession,
-    ReadRoute,
     decode_cursor,
     encode_cursor,
     find_location,
     invalid_cursor,
     json_response,
-    reject_unknown_parameters,
+    make_router,
 )
 from holdfast.server.problems import Problem, reject_invalid
 from holdfast.server.read_routes import MAX_SEARCHED, SESSION, Cursor, Limit, Search
@@ -34,9 +33,7 @@ from holdfast.snapshots.catalog.summary import SessionSummary, summarize_session
 from holdfast.snapshots.filters import ListingFilter, make_filter, parse_since
 from holdfast.snapshots.keys import location_fields
 
-router = APIRouter(
-    tags=["look"], dependencies=[Depends(reject_unknown_parameters)], route_class=ReadRoute
-)
+router = make_router("look", reads=True)
 
 MAX_READ = 200
 """Sessions that one request reads to find matches."""

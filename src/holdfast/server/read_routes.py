@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,7 +16,6 @@ from holdfast.server.context import (
     CachedBody,
     Context,
     InSession,
-    ReadRoute,
     ScopeQuery,
     SnapshotId,
     body_response,
@@ -27,9 +26,10 @@ from holdfast.server.context import (
     is_cached,
     json_response,
     make_etag,
+    make_router,
     not_modified,
     read_head,
-    reject_unknown_parameters,
+    read_head_with_latest,
 )
 from holdfast.server.heads import SessionHead
 from holdfast.server.positions import (
@@ -51,9 +51,7 @@ from holdfast.server.serializers import (
 )
 from holdfast.snapshots.keys import MAX_ID_LENGTH
 
-router = APIRouter(
-    tags=["look"], dependencies=[Depends(reject_unknown_parameters)], route_class=ReadRoute
-)
+router = make_router("look", reads=True)
 
 MAX_LIMIT = 1000
 MAX_SEARCHED = 1000
@@ -129,9 +127,8 @@ async def list_agents(
 @router.get(SESSION, response_model=schemas.Session, operation_id="get_session")
 async def get_session(request: Request, context: Context, path: InSession) -> Response:
     """Get a session. Its ETag changes with every commit and every snapshot."""
-    head = await read_head(request, context, path)
+    head, latest = await read_head_with_latest(request, context, path)
     location = head.location
-    latest = await context.heads.find_latest(head)
     ids = await context.archive.list_snapshot_ids(location=location, limit=MAX_COUNTED + 1)
     record = None if latest is None else latest.encode(location)
     tag = make_etag(read_log_version(head), record, ids)
