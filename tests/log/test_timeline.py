@@ -27,14 +27,14 @@ class CountingStore(MemoryStateStore):
 
     def __init__(self):
         super().__init__()
-        self.reads = []
+        self.threads = []
 
     async def _get(self, key):
-        self.reads.append(key)
+        self.threads.append(key)
         return await super()._get(key)
 
     async def _get_many(self, keys):
-        self.reads += keys
+        self.threads += keys
         return await super()._get_many(keys)
 
 

@@ -45,8 +45,8 @@ DESCRIPTION = """Inspect, compare, restore, fork, export and import the state of
 Percent-encode ids in paths, including their slashes. A position is an event number, a snapshot id,
 or `now`. Errors are problem documents (RFC 9457)."""
 
-READ_SECONDS = 5.0
-"""How long the app waits for reads to end before it closes the store."""
+LAST_SECONDS = 5.0
+"""How long the app waits for cancelled requests to end before it closes the store."""
 
 
 def create_app(
@@ -164,7 +164,7 @@ def make_lifespan(
         async with AsyncExitStack() as stack:
             if state_store is not None:
                 await stack.enter_async_context(state_store)
-            stack.push_async_callback(context.reads.wait_until_idle, READ_SECONDS)
+            stack.push_async_callback(context.threads.wait_until_idle, LAST_SECONDS)
             stack.callback(context.decoder.close)
             yield
 

@@ -30,7 +30,7 @@ from holdfast.server.heads import HeadReader, SessionHead
 from holdfast.server.limits import Limits
 from holdfast.server.metrics import Metrics
 from holdfast.server.problems import RESPONSES, Problem
-from holdfast.server.read_threads import ReadThreads
+from holdfast.server.request_threads import RequestThreads
 from holdfast.sessions.session import Session
 from holdfast.snapshots.keys import AGENT, MAX_ID_LENGTH, SCOPES, SnapshotLocation, validate_id
 from holdfast.snapshots.records import SnapshotInfo
@@ -71,7 +71,7 @@ class AppContext:
         self.heads = HeadReader(state_store)
         self.states = StateCache(self.archive)
         self.responses: ByteCache[tuple[object, ...], CachedBody] = ByteCache(MAX_RESPONSES)
-        self.reads = ReadThreads(state_store)
+        self.threads = RequestThreads(state_store)
         self._session_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def session_lock(self, location: SnapshotLocation) -> asyncio.Lock:
@@ -84,13 +84,17 @@ class AppContext:
 
     async def session(self, location: SnapshotLocation) -> Session:
         """Open an existing session for writing."""
-        return await Session.open(
-            self.state_store,
-            agent_id=location.scope_id,
-            session_id=location.session_id,
-            scope=location.scope,
-            must_exist=True,
-        )
+
+        async def open_session() -> Session:
+            return await Session.open(
+                self.state_store,
+                agent_id=location.scope_id,
+                session_id=location.session_id,
+                scope=location.scope,
+                must_exist=True,
+            )
+
+        return await self.threads.run(open_session)
 
     async def head(self, location: SnapshotLocation) -> SessionHead:
         """Return the end of a session that exists."""
@@ -112,7 +116,7 @@ class AppContext:
 
 
 class ReadRoute(APIRoute):
-    """A route whose requests run in `ReadThreads`.
+    """A route whose requests run in `RequestThreads`.
 
     Its parameters depend on the path and the query alone, and are validated once for each URL.
     """
@@ -140,9 +144,9 @@ class ReadRoute(APIRoute):
             context = await get_context(request)
             arguments = self._arguments.get(url_key(request))
             if arguments is None:
-                return await context.reads.run(partial(handle, request))
+                return await context.threads.run(partial(handle, request))
             call = partial(self._call, request=request, context=context, **arguments)
-            return await context.reads.run(call)
+            return await context.threads.run(call)
 
         return handle_in_thread
 

@@ -8,6 +8,7 @@ import os
 import re
 import tempfile
 from collections.abc import AsyncIterator, Coroutine, Iterator
+from functools import partial
 from typing import IO, Annotated, Any, TypeVar
 
 from fastapi import Query
@@ -285,14 +286,16 @@ async def import_session(
     get_authority(request).check(owner)
     with reject_invalid():
         location = SnapshotLocation(session_id or found.session_id, found.scope, owner)
+        write = partial(
+            import_document,
+            context.state_store,
+            found,
+            location,
+            dry_run=dry_run,
+            check=partial(check_head, if_match=if_match),
+        )
         async with context.session_lock(location):
-            result = await import_document(
-                context.state_store,
-                found,
-                location,
-                dry_run=dry_run,
-                check=lambda head: check_head(head, if_match),
-            )
+            result = await context.threads.run(write)
     if not dry_run:
         context.metrics.count_change("imported")
     return json_response(import_result_to_json(result))
