@@ -45,17 +45,8 @@ DESCRIPTION = """Inspect, compare, restore, fork, export and import the state of
 Percent-encode ids in paths, including their slashes. A position is an event number, a snapshot id,
 or `now`. Errors are problem documents (RFC 9457)."""
 
-READ_SECONDS = 5.0
-"""How long the app waits for reads to end before it closes the store."""
-
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {
-        "description": title,
-        "content": {problems.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
-    }
-    for status, (_, title) in problems.KINDS.items()
-    if status not in (405, 415, 500)
-}
+LAST_SECONDS = 5.0
+"""How long the app waits for cancelled requests to end before it closes the store."""
 
 
 def create_app(
@@ -100,7 +91,6 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        responses=PROBLEMS,
         middleware=make_middleware(known, limits, context, origins),
         lifespan=make_lifespan(context, state_store if owns_store else None),
         # Spans go to the provider that the process has set up, and nowhere without one.
@@ -108,9 +98,17 @@ def create_app(
     )
     app.state.context = context
     app.state.tokens = known
-    app.include_router(document_routes.exports)
-    for module in (health, document_routes, list_routes, read_routes, write_routes, viewer_files):
-        app.include_router(module.router)
+    # Not included as routers: those are searched twice for each request.
+    for router in (
+        document_routes.exports,
+        read_routes.router,
+        list_routes.router,
+        write_routes.router,
+        document_routes.imports,
+        health.router,
+        viewer_files.router,
+    ):
+        app.router.routes.extend(router.routes)
     app.add_exception_handler(HoldfastError, problems.handle_holdfast_error)
     app.add_exception_handler(problems.Problem, problems.handle_holdfast_error)
     app.add_exception_handler(HTTPException, problems.handle_http_error)
@@ -166,7 +164,7 @@ def make_lifespan(
         async with AsyncExitStack() as stack:
             if state_store is not None:
                 await stack.enter_async_context(state_store)
-            stack.push_async_callback(context.reads.wait_until_idle, READ_SECONDS)
+            stack.push_async_callback(context.threads.wait_until_idle, LAST_SECONDS)
             stack.callback(context.decoder.close)
             yield
 

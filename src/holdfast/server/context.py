@@ -7,13 +7,13 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Awaitable, Callable, Collection, Coroutine
-from functools import partial
+from functools import partial, wraps
 from typing import Annotated, Any, NamedTuple, cast
 from urllib.parse import unquote_to_bytes
 from weakref import WeakValueDictionary
 
 import msgspec
-from fastapi import Depends, Path, Query
+from fastapi import APIRouter, Depends, Path, Query
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import AfterValidator
@@ -29,15 +29,19 @@ from holdfast.server.document_decoder import Decoder
 from holdfast.server.heads import HeadReader, SessionHead
 from holdfast.server.limits import Limits
 from holdfast.server.metrics import Metrics
-from holdfast.server.problems import Problem
-from holdfast.server.read_threads import ReadThreads
+from holdfast.server.problems import RESPONSES, Problem
+from holdfast.server.request_threads import RequestThreads
 from holdfast.sessions.session import Session
 from holdfast.snapshots.keys import AGENT, MAX_ID_LENGTH, SCOPES, SnapshotLocation, validate_id
+from holdfast.snapshots.records import SnapshotInfo
 from holdfast.stores.base import StateStore
 from holdfast.transfer.manager import SnapshotManager
 
 JSON = "application/json"
 MAX_RESPONSES = 64 << 20
+MAX_ARGUMENTS = 1 << 20
+REQUEST_VALUES = frozenset(("request", "context"))
+"""Arguments of a route that differ between requests of the same URL."""
 BODY_OVERHEAD = 1 << 10
 
 
@@ -67,7 +71,7 @@ class AppContext:
         self.heads = HeadReader(state_store)
         self.states = StateCache(self.archive)
         self.responses: ByteCache[tuple[object, ...], CachedBody] = ByteCache(MAX_RESPONSES)
-        self.reads = ReadThreads(state_store)
+        self.threads = RequestThreads(state_store)
         self._session_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def session_lock(self, location: SnapshotLocation) -> asyncio.Lock:
@@ -80,13 +84,17 @@ class AppContext:
 
     async def session(self, location: SnapshotLocation) -> Session:
         """Open an existing session for writing."""
-        return await Session.open(
-            self.state_store,
-            agent_id=location.scope_id,
-            session_id=location.session_id,
-            scope=location.scope,
-            must_exist=True,
-        )
+
+        async def open_session() -> Session:
+            return await Session.open(
+                self.state_store,
+                agent_id=location.scope_id,
+                session_id=location.session_id,
+                scope=location.scope,
+                must_exist=True,
+            )
+
+        return await self.threads.run(open_session)
 
     async def head(self, location: SnapshotLocation) -> SessionHead:
         """Return the end of a session that exists."""
@@ -108,17 +116,54 @@ class AppContext:
 
 
 class ReadRoute(APIRoute):
-    """A route whose requests run in `ReadThreads`."""
+    """A route whose requests run in `RequestThreads`.
+
+    Its parameters depend on the path and the query alone, and are validated once for each URL.
+    """
+
+    def __init__(
+        self, path: str, endpoint: Callable[..., Coroutine[Any, Any, Response]], **options: Any
+    ) -> None:
+        self._arguments: ByteCache[tuple[object, ...], dict[str, Any]] = ByteCache(MAX_ARGUMENTS)
+        self._call = endpoint
+
+        @wraps(endpoint)
+        async def remember_arguments(**values: Any) -> Response:
+            key = url_key(values["request"])
+            others = {name: each for name, each in values.items() if name not in REQUEST_VALUES}
+            self._arguments.put(key, others, len(repr(key)))
+            return await endpoint(**values)
+
+        super().__init__(path, remember_arguments, **options)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler of the route."""
         handle = super().get_route_handler()
 
         async def handle_in_thread(request: Request) -> Response:
-            context: AppContext = request.app.state.context
-            return await context.reads.run(partial(handle, request))
+            context = await get_context(request)
+            arguments = self._arguments.get(url_key(request))
+            if arguments is None:
+                return await context.threads.run(partial(handle, request))
+            call = partial(self._call, request=request, context=context, **arguments)
+            return await context.threads.run(call)
 
         return handle_in_thread
+
+
+def make_router(tag: str, *, reads: bool = False) -> APIRouter:
+    """Return a router whose routes reject unknown parameters."""
+    return APIRouter(
+        tags=[tag],
+        dependencies=[Depends(reject_unknown_parameters)],
+        responses=RESPONSES,
+        route_class=ReadRoute if reads else APIRoute,
+    )
+
+
+def url_key(request: Request) -> tuple[object, ...]:
+    """Return what the parameters of a `ReadRoute` depend on."""
+    return (*request.path_params.values(), request.scope["query_string"])
 
 
 async def get_context(request: Request) -> AppContext:
@@ -221,25 +266,48 @@ async def locate_session(
     return await find_location(request, context, agent_id, session_id, scope)
 
 
-async def read_head(
-    request: Request,
-    context: Context,
-    agent_id: AgentId,
-    session_id: SessionId,
-    scope: ScopeQuery = None,
-) -> SessionHead:
+class SessionPath(NamedTuple):
+    """The session in a path, which may not exist."""
+
+    agent_id: str
+    session_id: str
+    scope: str | None
+
+    @property
+    def location(self) -> SnapshotLocation:
+        """Where it is, unless it has the other scope."""
+        return SnapshotLocation(self.session_id, self.scope or AGENT, self.agent_id)
+
+
+async def get_session_path(
+    agent_id: AgentId, session_id: SessionId, scope: ScopeQuery = None
+) -> SessionPath:
+    """Return the session in the path, without looking for it."""
+    return SessionPath(agent_id, session_id, scope)
+
+
+async def read_head(request: Request, context: AppContext, path: SessionPath) -> SessionHead:
     """Return the session in the path at its end, if it exists and the token allows it."""
-    get_authority(request).check(agent_id)
-    head = await context.heads.read(SnapshotLocation(session_id, scope or AGENT, agent_id))
+    get_authority(request).check(path.agent_id)
+    head = await context.heads.read(path.location)
+    return head or await context.head(await find_location(request, context, *path))
+
+
+async def read_head_with_latest(
+    request: Request, context: AppContext, path: SessionPath
+) -> tuple[SessionHead, SnapshotInfo | None]:
+    """Return the session in the path at its end, and the record of its latest snapshot."""
+    get_authority(request).check(path.agent_id)
+    head, latest = await context.heads.read_with_latest(path.location)
     if head is None:
-        # It has the other scope, lost its manifest, or does not exist.
-        location = await find_location(request, context, agent_id, session_id, scope)
-        head = await context.head(location)
-    return head
+        location = await find_location(request, context, *path)
+        head, latest = await context.heads.read_with_latest(location)
+        head = head or SessionHead(location)
+    return head, latest
 
 
 Location = Annotated[SnapshotLocation, Depends(locate_session)]
-Head = Annotated[SessionHead, Depends(read_head)]
+InSession = Annotated[SessionPath, Depends(get_session_path)]
 
 # --------------------------------------------------------------------------------------- answers
 

@@ -8,9 +8,10 @@ import os
 import re
 import tempfile
 from collections.abc import AsyncIterator, Coroutine, Iterator
+from functools import partial
 from typing import IO, Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import Query
 from pydantic import StringConstraints
 from starlette.concurrency import iterate_in_threadpool
 from starlette.requests import ClientDisconnect, Request
@@ -26,16 +27,16 @@ from holdfast.server.context import (
     AppContext,
     CachedBody,
     Context,
-    Head,
-    ReadRoute,
+    InSession,
     ScopeQuery,
     SessionId,
     body_response,
+    find_location,
     is_cached,
     json_response,
     make_etag,
+    make_router,
     not_modified,
-    reject_unknown_parameters,
 )
 from holdfast.server.heads import SessionHead
 from holdfast.server.positions import NOW
@@ -43,14 +44,10 @@ from holdfast.server.problems import Problem, reject_invalid
 from holdfast.server.read_routes import SESSION
 from holdfast.server.write_routes import DryRun, IfMatch, check_head
 from holdfast.snapshots.keys import MAX_ID_LENGTH, SnapshotLocation
-from holdfast.snapshots.records import SnapshotInfo
 from holdfast.transfer.import_document import ImportResult, import_document
 from holdfast.transfer.manager import Redaction
 
-router = APIRouter(tags=["documents"], dependencies=[Depends(reject_unknown_parameters)])
-exports = APIRouter(
-    tags=["documents"], dependencies=[Depends(reject_unknown_parameters)], route_class=ReadRoute
-)
+exports, imports = make_router("documents", reads=True), make_router("documents")
 
 T = TypeVar("T")
 MAX_IN_MEMORY = 1 << 20
@@ -135,8 +132,7 @@ async def export_session(
         raise NotFoundError(f"no session {short_repr(session_id)}{owner}")
     if len(found) > 1:
         raise ambiguous_session(found)
-    head = await context.head(found[0])
-    return await send_document(request, context, head, snapshot_id, tag, redact=redact)
+    return await send_document(request, context, found[0], snapshot_id, tag, redact=redact)
 
 
 def ambiguous_session(found: list[SnapshotLocation]) -> Problem:
@@ -161,7 +157,7 @@ def ambiguous_session(found: list[SnapshotLocation]) -> Problem:
 async def get_document(
     request: Request,
     context: Context,
-    head: Head,
+    path: InSession,
     at: Annotated[
         str, Query(pattern=schemas.SNAPSHOT_ID, description="A snapshot id, or now.")
     ] = NOW,
@@ -169,10 +165,11 @@ async def get_document(
     redact: Redact = False,
 ) -> Response:
     """Export a session as a file download."""
+    location = await find_location(request, context, *path)
     snapshot_id = None if at == NOW else at
-    response = await send_document(request, context, head, snapshot_id, tag, redact=redact)
+    response = await send_document(request, context, location, snapshot_id, tag, redact=redact)
     name = UNSAFE_CHARACTERS.sub(
-        "_", f"{head.location.session_id}{'' if at == NOW else '@' + at}"
+        "_", f"{location.session_id}{'' if at == NOW else '@' + at}"
     ).strip("._")
     response.headers["Content-Disposition"] = (
         f'attachment; filename="{name[:100] or "session"}.json"'
@@ -183,7 +180,7 @@ async def get_document(
 async def send_document(
     request: Request,
     context: AppContext,
-    head: SessionHead,
+    location: SnapshotLocation,
     snapshot_id: str | None,
     tags: list[str] | None,
     *,
@@ -193,20 +190,26 @@ async def send_document(
 
     As long as the session does not change, the same document is sent again.
     """
-    info = await find_record(context, head, snapshot_id)
-    environment = os.environ.get(ENVIRONMENT_VARIABLE)
-    record = None if info is None else info.encode(head.location)
+    if snapshot_id is None:
+        head, latest = await context.heads.read_with_latest(location)
+        head = head or SessionHead(location)
+        source: object = latest and latest.snapshot_id
+    else:
+        head = await context.head(location)
+        info = await context.archive.load_info(location=location, snapshot_id=snapshot_id)
+        source = info and info.encode(location)
     start, end = head.manifest.log_start, head.position
+    environment = os.environ.get(ENVIRONMENT_VARIABLE)
     # Other processes make other documents of the same content.
-    tag = f"W/{make_etag(start, end, snapshot_id, record, environment, tags, redact)}"
+    tag = f"W/{make_etag(start, end, source, environment, tags, redact)}"
     if is_cached(request, tag):
         return not_modified(tag)
-    key = (head.location, head.generation, "document", tag)
+    key = (location, head.generation, "document", tag)
     found = context.responses.get(key)
     if found is not None:
         return body_response(request, found)
     document = await export_document(
-        context.archive, head.location, snapshot_id=snapshot_id, tags=read_tags(tags or [])
+        context.archive, location, snapshot_id=snapshot_id, tags=read_tags(tags or [])
     )
     if redact:
         document = await asyncio.to_thread(load_redactor(), document)
@@ -218,21 +221,12 @@ async def send_document(
         rest = itertools.chain([body], chunks)
         return StreamingResponse(iterate_in_threadpool(rest), media_type=JSON)
     is_current = snapshot_id is not None or (
-        (document.position, document.parent_id) == (end, info and info.snapshot_id)
+        (document.position, document.parent_id) == (end, source)
     )
     found = CachedBody(body, tag if is_current else None)
     if is_current:
         context.responses.put(key, found, len(body) + BODY_OVERHEAD)
     return body_response(request, found)
-
-
-async def find_record(
-    context: AppContext, head: SessionHead, snapshot_id: str | None
-) -> SnapshotInfo | None:
-    """Return the record of the snapshot to export, or of the latest one, the parent of the head."""
-    if snapshot_id is None:
-        return await context.heads.find_latest(head)
-    return await context.archive.load_info(location=head.location, snapshot_id=snapshot_id)
 
 
 def read_chunks(chunks: Iterator[bytes]) -> tuple[bytes, bool]:
@@ -260,7 +254,7 @@ def load_redactor() -> Redaction:
 # ---------------------------------------------------------------------------------------- import
 
 
-@router.post(
+@imports.post(
     "/agents/snapshot/restore",
     response_model=schemas.Imported,
     openapi_extra=BODY,
@@ -292,14 +286,16 @@ async def import_session(
     get_authority(request).check(owner)
     with reject_invalid():
         location = SnapshotLocation(session_id or found.session_id, found.scope, owner)
+        write = partial(
+            import_document,
+            context.state_store,
+            found,
+            location,
+            dry_run=dry_run,
+            check=partial(check_head, if_match=if_match),
+        )
         async with context.session_lock(location):
-            result = await import_document(
-                context.state_store,
-                found,
-                location,
-                dry_run=dry_run,
-                check=lambda head: check_head(head, if_match),
-            )
+            result = await context.threads.run(write)
     if not dry_run:
         context.metrics.count_change("imported")
     return json_response(import_result_to_json(result))

@@ -51,6 +51,8 @@ class SessionHead:
     problem: HoldfastError | None = None
     generation: int = field(default_factory=lambda: next(generations))
     """The same as long as the log only grows, in this process."""
+    next_key: str = ""
+    """The key of the segment that would follow."""
 
     @property
     def manifest(self) -> SnapshotManifest:
@@ -89,6 +91,7 @@ class LatestSnapshot:
 
     info: SnapshotInfo | None
     incarnation: str
+    history_prefix: str
     newest_key: str
     """The last key in the history."""
     etags: Mapping[str, str | None]
@@ -109,17 +112,24 @@ class HeadReader:
             IntegrityError: The manifest is damaged.
 
         """
+        return (await self._read(location, ()))[0]
+
+    async def _read(
+        self, location: SnapshotLocation, more: Iterable[str]
+    ) -> tuple[SessionHead | None, Mapping[str, Entry]]:
+        """Return the end of a session, and the entries of more keys that are read with it."""
         known = self._heads.get(location)
-        keys = [location.manifest_key]
+        manifest_key = location.manifest_key
+        keys = [manifest_key, *more]
         if known is not None:
-            keys.append(known.log(self._state_store).key(known.position.seq + 1))
+            keys.append(known.next_key)
             if known.witness is not None:
                 keys.append(known.witness[0])
         entries = await self._state_store.get_many(keys)
-        if location.manifest_key not in entries:
-            return None
+        if manifest_key not in entries:
+            return None, entries
         head = None
-        if known is not None and known.stored.etag == entries[location.manifest_key].etag:
+        if known is not None and known.stored.etag == entries[manifest_key].etag:
             head = await self._advance(known, entries)
         if head is None:
             stored = select_manifest(location, entries)
@@ -127,25 +137,36 @@ class HeadReader:
                 head = await self._advance(replace(known, stored=stored), entries)
             if head is None:
                 head = await self._find_head(location, stored)
-        if head.is_intact:
+        if head.is_intact and head is not known:
+            head = replace(head, next_key=head.log(self._state_store).key(head.position.seq + 1))
             self._heads.put(location, head)
-        return head
+        return head, entries
 
-    async def find_latest(self, head: SessionHead) -> SnapshotInfo | None:
-        """Return the record of the latest snapshot of a session; None if it has none.
+    async def read_with_latest(
+        self, location: SnapshotLocation
+    ) -> tuple[SessionHead | None, SnapshotInfo | None]:
+        """Return the end of a session, and the record of its latest snapshot.
 
         Raises:
-            IntegrityError: The record is damaged.
+            IntegrityError: The manifest or the record is damaged.
 
         """
-        location = head.location
         known = self._latest.get(location)
-        if known is not None and known.incarnation == head.manifest.incarnation:
-            entries = await self._state_store.get_many(known.etags)
-            if known.etags == get_etags(entries, known.etags) and not await find_first_key(
-                self._state_store, location.history_prefix, known.newest_key
-            ):
-                return known.info
+        head, entries = await self._read(location, () if known is None else known.etags)
+        if head is None:
+            return None, None
+        if (
+            known is not None
+            and known.incarnation == head.manifest.incarnation
+            and known.etags == get_etags(entries, known.etags)
+            and not await find_first_key(self._state_store, known.history_prefix, known.newest_key)
+        ):
+            return head, known.info
+        return head, await self._find_latest(head)
+
+    async def _find_latest(self, head: SessionHead) -> SnapshotInfo | None:
+        """Find the latest snapshot, and remember it."""
+        location = head.location
         # Read before the record: a snapshot saved in between is then found by the next request.
         newest = await find_newest_key(self._state_store, location)
         keys = [location.latest_key] if newest is None else [newest.key, location.latest_key]
@@ -155,6 +176,7 @@ class HeadReader:
             found = LatestSnapshot(
                 info,
                 head.manifest.incarnation,
+                location.history_prefix,
                 "" if newest is None else newest.key,
                 get_etags(entries, keys),
             )
@@ -163,14 +185,14 @@ class HeadReader:
 
     async def _advance(self, head: SessionHead, entries: Mapping[str, Entry]) -> SessionHead | None:
         """Return the end of a log that may have grown; None if it does not continue."""
-        log = head.log(self._state_store)
         if head.witness is None:
             if head.end != head.manifest.log_start:
                 return None
         elif get_etags(entries, head.witness[:1]) != dict([head.witness]):
             return None
-        if log.key(head.position.seq + 1) not in entries:
+        if head.next_key not in entries:
             return head
+        log = head.log(self._state_store)
         while True:
             page = await log.page(head.position.seq)
             for key, entry in page.items():

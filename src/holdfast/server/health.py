@@ -14,10 +14,10 @@ from holdfast.errors import HoldfastError
 from holdfast.server import schemas
 from holdfast.server.auth import Tokens, get_authority
 from holdfast.server.context import Context, json_response
-from holdfast.server.problems import Problem
+from holdfast.server.problems import RESPONSES, Problem
 
 logger = logging.getLogger(__name__)
-router = APIRouter(tags=["operate"])
+router = APIRouter(tags=["operate"], responses=RESPONSES)
 
 READY_TIMEOUT = 5.0
 

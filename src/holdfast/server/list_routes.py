@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import Depends, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,14 +16,13 @@ from holdfast.server.context import (
     AgentId,
     AppContext,
     Context,
-    Location,
-    ReadRoute,
+    InSession,
     decode_cursor,
     encode_cursor,
     find_location,
     invalid_cursor,
     json_response,
-    reject_unknown_parameters,
+    make_router,
 )
 from holdfast.server.problems import Problem, reject_invalid
 from holdfast.server.read_routes import MAX_SEARCHED, SESSION, Cursor, Limit, Search
@@ -34,9 +33,7 @@ from holdfast.snapshots.catalog.summary import SessionSummary, summarize_session
 from holdfast.snapshots.filters import ListingFilter, make_filter, parse_since
 from holdfast.snapshots.keys import location_fields
 
-router = APIRouter(
-    tags=["look"], dependencies=[Depends(reject_unknown_parameters)], route_class=ReadRoute
-)
+router = make_router("look", reads=True)
 
 MAX_READ = 200
 """Sessions that one request reads to find matches."""
@@ -64,21 +61,25 @@ DetailsQuery = Annotated[
 ]
 
 
-def read_filter(
-    status: Sequence[str] | None = None,
-    tag: Sequence[str] | None = None,
-    since: str | None = None,
-    *,
-    unfinished: bool = False,
-) -> ListingFilter:
-    """Return the filter for query parameters."""
-    tags = dict(each.split("=", maxsplit=1) for each in tag or ())
-    try:
-        moment = None if since is None else parse_since(since)
-    except ValueError as error:
-        raise Problem(400, str(error), hint="see /docs") from error
-    with reject_invalid():
-        return make_filter(status=status, tags=tags, since=moment, unfinished=unfinished)
+class FilterQuery(NamedTuple):
+    """The filter of a request, as it was sent."""
+
+    status: Sequence[str] | None = None
+    tag: Sequence[str] | None = None
+    since: str | None = None
+    unfinished: bool = False
+
+    def read(self) -> ListingFilter:
+        """Return the filter; a duration counts from now."""
+        tags = dict(each.split("=", maxsplit=1) for each in self.tag or ())
+        try:
+            moment = None if self.since is None else parse_since(self.since)
+        except ValueError as error:
+            raise Problem(400, str(error), hint="see /docs") from error
+        with reject_invalid():
+            return make_filter(
+                status=self.status, tags=tags, since=moment, unfinished=self.unfinished
+            )
 
 
 async def get_filter(
@@ -86,12 +87,12 @@ async def get_filter(
     tag: TagQuery = None,
     since: SinceQuery = None,
     unfinished: UnfinishedQuery = False,
-) -> ListingFilter:
+) -> FilterQuery:
     """Dependency: return the filter of a request."""
-    return read_filter(status, tag, since, unfinished=unfinished)
+    return FilterQuery(status, tag, since, unfinished)
 
 
-Filter = Annotated[ListingFilter, Depends(get_filter)]
+Filter = Annotated[FilterQuery, Depends(get_filter)]
 
 
 @router.get("/sessions", response_model=schemas.SessionPage, operation_id="list_all_sessions")
@@ -108,7 +109,7 @@ async def list_all_sessions(
     agents = get_authority(request).agents
     named = None if agents is None else sorted(agents)
     return await respond_with_sessions(
-        context, named, wanted, limit, cursor, search, details=details
+        context, named, wanted.read(), limit, cursor, search, details=details
     )
 
 
@@ -132,7 +133,7 @@ async def list_sessions(
     if cursor is None:
         await find_location(request, context, agent_id)
     return await respond_with_sessions(
-        context, [agent_id], wanted, limit, cursor, search, details=details
+        context, [agent_id], wanted.read(), limit, cursor, search, details=details
     )
 
 
@@ -200,19 +201,25 @@ def session_summary_to_json(each: SessionSummary) -> dict[str, Any]:
     f"{SESSION}/snapshots", response_model=schemas.SnapshotPage, operation_id="list_snapshots"
 )
 async def list_snapshots(
-    context: Context, location: Location, wanted: Filter, limit: Limit = 100, cursor: Cursor = None
+    request: Request,
+    context: Context,
+    path: InSession,
+    wanted: Filter,
+    limit: Limit = 100,
+    cursor: Cursor = None,
 ) -> Response:
     """List the session's snapshots, oldest first."""
+    location, needed = await find_location(request, context, *path), wanted.read()
     token = decode_cursor(cursor)
     try:
         page = await context.archive.list_snapshots(
             location=location,
             limit=limit,
             next_token=token,
-            status=wanted.statuses,
-            tags=wanted.tags,
-            since=wanted.since,
-            unfinished=wanted.unfinished,
+            status=needed.statuses,
+            tags=needed.tags,
+            since=needed.since,
+            unfinished=needed.unfinished,
         )
     except ValueError:
         raise invalid_cursor(cursor) from None

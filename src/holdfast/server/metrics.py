@@ -34,6 +34,8 @@ class Metrics:
             ("act",),
             registry=self._registry,
         )
+        self._counted: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+        """The metrics of a method, route and status: finding them takes longer than counting."""
         version = Gauge(
             "holdfast_info", "Version information.", ("version",), registry=self._registry
         )
@@ -41,9 +43,18 @@ class Metrics:
 
     def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request. Unknown methods and routes share one label."""
-        method = method if method in METHODS else "other"
-        self._requests.labels(method, route, status).inc()
-        self._seconds.labels(method, route).observe(seconds)
+        counted = self._counted.get((method, route, status))
+        if counted is None:
+            known = method if method in METHODS else "other"
+            counted = (
+                self._requests.labels(known, route, status),
+                self._seconds.labels(known, route),
+            )
+            if known == method:
+                self._counted[method, route, status] = counted
+        requests, durations = counted
+        requests.inc()
+        durations.observe(seconds)
 
     def count_change(self, act: str) -> None:
         """Count a change to a session: saved, restored, forked, imported, deleted."""

@@ -18,7 +18,7 @@ import re
 import time
 from urllib.parse import quote, unquote, urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -58,6 +58,11 @@ SECURITY_HEADERS = {
 }
 
 
+RAW_SECURITY_HEADERS = {
+    name.lower().encode(): value.encode() for name, value in SECURITY_HEADERS.items()
+}
+
+
 class Middleware:
     """Base class: passes everything but HTTP requests through."""
 
@@ -92,8 +97,9 @@ class EncodedPathMiddleware(Middleware):
 def encoded_path(scope: Scope) -> str:
     """Return the path as it was sent, or, if an outer app rewrote it, the rewritten one."""
     raw, path = scope.get("raw_path"), scope["path"]
-    sent = "" if raw is None else raw.decode("ascii", "backslashreplace")
-    return sent if unquote(sent) == path else quote(path, errors="replace")
+    sent: str = "" if raw is None else raw.decode("ascii", "backslashreplace")
+    decoded = unquote(sent) if "%" in sent else sent
+    return sent if decoded == path else quote(path, errors="replace")
 
 
 def encoded_root(scope: Scope, path: str) -> str:
@@ -160,9 +166,10 @@ class SecurityHeadersMiddleware(Middleware):
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in SECURITY_HEADERS.items():
-                    headers.setdefault(name, value)
+                headers = message["headers"]
+                missing = RAW_SECURITY_HEADERS.keys() - {name.lower() for name, _ in headers}
+                added = [(name, RAW_SECURITY_HEADERS[name]) for name in missing]
+                message = {**message, "headers": [*headers, *added]}
             await send(message)
 
         await self.app(scope, receive, send_with_headers)
@@ -193,7 +200,6 @@ class ErrorMiddleware(Middleware):
         """Pass the request on; respond if it raises."""
         started = False
         body_received = not announces_body(Headers(scope=scope))
-        name = f"{scope['method']} {scope['path'][:MAX_LOGGED_PATH]}"
 
         async def receive_tracked() -> Message:
             nonlocal body_received
@@ -219,7 +225,7 @@ class ErrorMiddleware(Middleware):
             except Exception as error:
                 problem = error if isinstance(error, Problem) else internal_error(error)
                 if problem is not error:
-                    logger.exception("%s failed", name)
+                    logger.exception("%s failed", request_name(scope))
                 if started:
                     raise problem from error
                 response = problem.response(scope["path"])
@@ -228,7 +234,12 @@ class ErrorMiddleware(Middleware):
                     response.headers["Connection"] = "close"
                 await response(scope, receive_tracked, send_tracked)
         except ClientDisconnect:
-            logger.info("%s: client disconnected", name)
+            logger.info("%s: client disconnected", request_name(scope))
+
+
+def request_name(scope: Scope) -> str:
+    """Return what a request is called in the log."""
+    return f"{scope['method']} {scope['path'][:MAX_LOGGED_PATH]}"
 
 
 def announces_body(headers: Headers) -> bool:

@@ -55,6 +55,15 @@ KINDS: dict[int, tuple[str, str]] = {
     500: ("damaged", "Stored data is damaged"),
     503: ("unavailable", "Service unavailable"),
 }
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {
+        "description": title,
+        "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    }
+    for status, (_, title) in KINDS.items()
+    if status not in (405, 415, 500)
+}
+"""The errors of every route in the OpenAPI description."""
 HINTS: list[tuple[type[HoldfastError], int, str]] = [
     (NotFoundError, 404, "list agents with GET /agents"),
     (ConflictError, 409, "reload the session and retry"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,9 +15,7 @@ from holdfast.server.auth import get_authority
 from holdfast.server.context import (
     CachedBody,
     Context,
-    Head,
-    Location,
-    ReadRoute,
+    InSession,
     ScopeQuery,
     SnapshotId,
     body_response,
@@ -28,8 +26,10 @@ from holdfast.server.context import (
     is_cached,
     json_response,
     make_etag,
+    make_router,
     not_modified,
-    reject_unknown_parameters,
+    read_head,
+    read_head_with_latest,
 )
 from holdfast.server.heads import SessionHead
 from holdfast.server.positions import (
@@ -51,9 +51,7 @@ from holdfast.server.serializers import (
 )
 from holdfast.snapshots.keys import MAX_ID_LENGTH
 
-router = APIRouter(
-    tags=["look"], dependencies=[Depends(reject_unknown_parameters)], route_class=ReadRoute
-)
+router = make_router("look", reads=True)
 
 MAX_LIMIT = 1000
 MAX_SEARCHED = 1000
@@ -127,10 +125,10 @@ async def list_agents(
 
 
 @router.get(SESSION, response_model=schemas.Session, operation_id="get_session")
-async def get_session(request: Request, context: Context, head: Head) -> Response:
+async def get_session(request: Request, context: Context, path: InSession) -> Response:
     """Get a session. Its ETag changes with every commit and every snapshot."""
+    head, latest = await read_head_with_latest(request, context, path)
     location = head.location
-    latest = await context.heads.find_latest(head)
     ids = await context.archive.list_snapshot_ids(location=location, limit=MAX_COUNTED + 1)
     record = None if latest is None else latest.encode(location)
     tag = make_etag(read_log_version(head), record, ids)
@@ -156,7 +154,7 @@ def read_log_version(head: SessionHead) -> object:
 async def list_events(
     request: Request,
     context: Context,
-    head: Head,
+    path: InSession,
     first: Annotated[int, Query(ge=1, lt=10**12, description="The first event.")] = 1,
     last: Annotated[int | None, Query(ge=1, lt=10**12, description="The last event.")] = None,
     limit: Limit = 100,
@@ -167,6 +165,7 @@ async def list_events(
     A range outside the log is 404. The event after the last one may be requested, to poll for
     new events.
     """
+    head = await read_head(request, context, path)
     log_start = head.manifest.log_start.seq
     if last is not None and first <= last <= log_start:
         raise event_not_found(head, last)
@@ -199,10 +198,11 @@ async def list_events(
 async def get_event(
     request: Request,
     context: Context,
-    head: Head,
+    path: InSession,
     seq: Annotated[int, Path(description="The event number.", examples=[17])],
 ) -> Response:
     """Get one event. Events are immutable."""
+    head = await read_head(request, context, path)
     is_past_end = head.end is not None and seq > head.end.seq
     if seq <= head.manifest.log_start.seq or is_past_end:
         raise event_not_found(head, seq)
@@ -220,10 +220,11 @@ async def get_event(
 async def get_growth(
     request: Request,
     context: Context,
-    head: Head,
+    path: InSession,
     points: Annotated[int, Query(ge=2, le=2000, description="Page size.")] = 300,
 ) -> Response:
     """Get the number of messages and bytes over the session's events."""
+    head = await read_head(request, context, path)
     tag = make_etag(read_log_version(head), head.location, points)
     if is_cached(request, tag):
         return not_modified(tag)
@@ -246,7 +247,7 @@ async def get_growth(
 async def get_state(
     request: Request,
     context: Context,
-    head: Head,
+    path: InSession,
     at: PositionQuery = NOW,
     message_offset: Annotated[
         int,
@@ -259,6 +260,7 @@ async def get_state(
     ] = None,
 ) -> Response:
     """Get the state at a position, with all or some of its messages."""
+    head = await read_head(request, context, path)
     target = await context.states.find(head, at)
 
     async def encode() -> CachedBody:
@@ -282,13 +284,14 @@ async def get_state(
 async def diff_positions(
     request: Request,
     context: Context,
-    head: Head,
+    path: InSession,
     from_: FromQuery,
     to: PositionQuery = NOW,
     limit: Limit = MAX_LIMIT,
     patch: Annotated[bool, Query(description="Include a JSON Patch.")] = True,
 ) -> Response:
     """Compare two positions of a session."""
+    head = await read_head(request, context, path)
     first, second = await context.states.find(head, from_), await context.states.find(head, to)
 
     async def encode() -> CachedBody:
@@ -342,9 +345,10 @@ async def diff_sessions(
     operation_id="get_snapshot",
 )
 async def get_snapshot(
-    request: Request, context: Context, location: Location, snapshot_id: SnapshotId
+    request: Request, context: Context, path: InSession, snapshot_id: SnapshotId
 ) -> Response:
     """Get the metadata of a snapshot. Snapshots are immutable."""
+    location = await find_location(request, context, *path)
     info = await context.archive.load_info(location=location, snapshot_id=snapshot_id)
     if info is None:
         raise snapshot_not_found(location, snapshot_id)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Depends, Header, Query
+from fastapi import Body, Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -24,7 +24,7 @@ from holdfast.server.context import (
     Location,
     SnapshotId,
     json_response,
-    reject_unknown_parameters,
+    make_router,
 )
 from holdfast.server.positions import NOW, SessionAt, snapshot_not_found
 from holdfast.server.problems import Problem, reject_invalid
@@ -37,7 +37,7 @@ from holdfast.snapshots.records import validate_tags
 from holdfast.snapshots.session_state import MESSAGES, SessionState
 from holdfast.state.store import Store
 
-router = APIRouter(tags=["change"], dependencies=[Depends(reject_unknown_parameters)])
+router = make_router("change")
 
 DryRun = Annotated[bool, Query(description="Report what would be done without doing it.")]
 IfMatch = Annotated[

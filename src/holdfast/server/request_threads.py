@@ -1,8 +1,8 @@
-"""Threads that run requests which read, so that the event loop only moves bytes.
+"""Threads that do the work of requests, so that the event loop only moves bytes.
 
-A request that reads makes several calls of the store, and a hop to a thread and back costs more
-than such a call. So the whole request moves to a thread, where a local store works in place. That
-also keeps long work, such as folding a large log, from delaying other requests.
+A request makes several calls of the store, and a hop to a thread and back costs more than such a
+call. So all of its work moves to a thread, where a local store works in place. That also keeps long
+work, such as folding a large log, from delaying other requests.
 
 Each thread has an event loop of its own. A store whose connections belong to the event loop that
 opened them cannot be used there: requests to it stay on the loop of the server.
@@ -13,11 +13,13 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from asyncio import events
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
 from queue import SimpleQueue
+from types import coroutine
 from typing import Any, Generic, TypeVar
 
 from holdfast.stores.base import StateStore
@@ -46,14 +48,27 @@ class Job(Generic[T]):
         result: T | None = None
         problem: BaseException | None = None
         if not self.answer.cancelled():
-            self._task = loop.create_task(self._work(), context=self._context)
             try:
-                result = loop.run_until_complete(self._task)
+                result = self._context.run(self._run, loop)
             except BaseException as error:  # noqa: BLE001 - raised in the caller
                 problem = error
         self.ended.set()
         with suppress(RuntimeError):  # the caller's loop has ended
             self._caller.call_soon_threadsafe(self._respond, result, problem)
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> T:
+        """Return the result of the work. Without a wait, it needs no turn of the loop."""
+        work = self._work()
+        events._set_running_loop(loop)
+        try:
+            waits_for = work.send(None)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        finally:
+            events._set_running_loop(None)
+        self._task = loop.create_task(resume(work, waits_for))
+        return loop.run_until_complete(self._task)
 
     def _respond(self, result: Any, problem: BaseException | None) -> None:
         if self.answer.done():
@@ -70,8 +85,25 @@ class Job(Generic[T]):
                 self._task.get_loop().call_soon_threadsafe(self._task.cancel)
 
 
-class ReadThreads:
-    """Runs the reads of one app in the threads of the process."""
+@coroutine
+def resume(work: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:
+    """Run a coroutine that was started and waits for something to its end."""
+    while True:
+        try:
+            answer = yield waits_for
+        except BaseException as error:  # noqa: BLE001 - passed on
+            step = partial(work.throw, error)
+        else:
+            step = partial(work.send, answer)
+        try:
+            waits_for = step()
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+class RequestThreads:
+    """Runs the work of one app in the threads of the process."""
 
     def __init__(self, state_store: StateStore) -> None:
         self._is_used = state_store.runs_inline
@@ -101,15 +133,17 @@ class ReadThreads:
 # ------------------------------------------------------------------------- threads of the process
 
 
-class InlineExecutor(ThreadPoolExecutor):
-    """The executor of a thread's loop: what is left to a thread runs in this one."""
+class ThreadLoop(asyncio.SelectorEventLoop):
+    """The loop of a thread: what is left to another thread runs in this one."""
 
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """Run a function and return its outcome."""
-        outcome: Future[T] = Future()
+    def run_in_executor(  # type: ignore[override]
+        self, _: object, func: Callable[..., T], *args: Any
+    ) -> asyncio.Future[T]:
+        """Return the outcome of a function."""
+        outcome = self.create_future()
         try:
-            outcome.set_result(fn(*args, **kwargs))
-        except BaseException as error:  # noqa: BLE001 - raised in the caller
+            outcome.set_result(func(*args))
+        except Exception as error:  # noqa: BLE001 - raised in the caller
             outcome.set_exception(error)
         return outcome
 
@@ -121,12 +155,11 @@ class ThreadPool:
         self.process = os.getpid()
         self.jobs: SimpleQueue[Job[Any]] = SimpleQueue()
         for number in range(THREADS):
-            name = f"holdfast-read-{number}"
+            name = f"holdfast-request-{number}"
             threading.Thread(target=self._serve, name=name, daemon=True).start()
 
     def _serve(self) -> None:
-        loop = asyncio.new_event_loop()
-        loop.set_default_executor(InlineExecutor())
+        loop = ThreadLoop()
         while True:
             self.jobs.get().run(loop)
 
