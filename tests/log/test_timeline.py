@@ -27,14 +27,14 @@ class CountingStore(MemoryStateStore):
 
     def __init__(self):
         super().__init__()
-        self.threads = []
+        self.reads = []
 
     async def _get(self, key):
-        self.threads.append(key)
+        self.reads.append(key)
         return await super()._get(key)
 
     async def _get_many(self, keys):
-        self.threads += keys
+        self.reads += keys
         return await super()._get_many(keys)
 
 
