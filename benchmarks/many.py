@@ -26,9 +26,9 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 
-from benchmarks.harness import ROOT, Row, keep, progress, shuffled, table
+from benchmarks.harness import ROOT, Row, format_table, keep, progress, shuffle
 from benchmarks.peers.many_sessions import Sessions
-from benchmarks.peers.workload import said
+from benchmarks.peers.workload import make_message
 
 sys.path.insert(0, str(ROOT / "tests"))
 
@@ -75,7 +75,7 @@ class Seen:
 async def run(sessions: Sessions, place: tuple[Path, str], count: int, turns: int) -> Seen:
     """Run all sessions at once, and return what their saves took."""
     dice = random.Random("many")
-    work = [[said(dice, role, turn) for role in ("user", "assistant")] for turn in range(turns)]
+    work = [[make_message(dice, role, turn) for role in ("user", "assistant")] for turn in range(turns)]
     await sessions.open(*place, count)
     seen = Seen()
 
@@ -107,7 +107,7 @@ def measure(
         rounds = 1 if turns < TURNS else max(3, LEAST_SAVES // (count * turns))
         runs: dict[str, list[Seen]] = {name: [] for name in able}
         for number in range(rounds):
-            for name in shuffled(able, dice):
+            for name in shuffle(able, dice):
                 progress(f"{database}, {count:,} sessions, {number + 1} of {rounds}: {name}")
                 with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
                     sessions, place = create(database, name), (Path(folder), new_url())
@@ -174,7 +174,7 @@ def main() -> None:
             for (name, count), seen in found.items():
                 print(f"{database}, {count:,} sessions, {name}: {1 / seen.per_save:,.0f} saves/s")
             rows += rows_of(database, counts, found)
-    print(table(f"{turns} turns of each session", rows, "peer", [OURS]))
+    print(format_table(f"{turns} turns of each session", rows, "peer", [OURS]))
     if not options.smoke:
         keep("many", rows, turns=turns)
 

@@ -26,11 +26,11 @@ class InterruptedStore(MemoryStateStore):
 
     def __init__(self):
         super().__init__()
-        self.threads_left, self.interrupt = 0, None
+        self.reads_left, self.interrupt = 0, None
 
     async def get_many(self, keys):
-        self.threads_left -= 1
-        if self.threads_left == 0:
+        self.reads_left -= 1
+        if self.reads_left == 0:
             await self.interrupt()
         return await super().get_many(keys)
 

@@ -8,12 +8,12 @@ from holdfast import NotFoundError, Session
 from holdfast.snapshots import RetentionPolicy
 from holdfast.snapshots.event_state import find_head, load_state, load_states
 from support.async_tests import async_test
-from support.observed_store import HERE, Watched
+from support.observed_store import HERE, ObservedStore
 
 
 async def make_session(turns):
     """Save after every turn of two events; every third commit has two turns."""
-    store = Watched()
+    store = ObservedStore()
     session = await Session.open(store, agent_id=HERE.scope_id, session_id=HERE.session_id)
     ids = []
     for turn in range(turns):

@@ -78,8 +78,8 @@ def read(source: Source) -> Document | list[Document]:
             connection.read_only = True
             validate_tables(source.name, connection)
             with require_extra("langgraph"):
-                from holdfast.importers.langgraph_thread import request_threads  # noqa: PLC0415
-            return request_threads(source, lambda decoder: PostgresDatabase(connection, decoder), NAME)
+                from holdfast.importers.langgraph_thread import read_threads  # noqa: PLC0415
+            return read_threads(source, lambda decoder: PostgresDatabase(connection, decoder), NAME)
     except psycopg.Error as error:
         problem = " ".join((error.diag.message_primary or str(error)).split())
         raise StateStoreError(f"cannot read {source.name}: {url.mask(problem)}") from error

@@ -79,9 +79,9 @@ def read(source: Source) -> Document | list[Document]:
                 "(checkpoints, writes)"
             )
         with require_extra("langgraph"):
-            from holdfast.importers.langgraph_thread import request_threads  # noqa: PLC0415
+            from holdfast.importers.langgraph_thread import read_threads  # noqa: PLC0415
         connection.execute("BEGIN")  # read everything from one state of the database
-        return request_threads(
+        return read_threads(
             source, lambda decoder: SqliteDatabase(source.name, connection, decoder), NAME
         )
 

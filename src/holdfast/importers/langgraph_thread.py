@@ -36,7 +36,7 @@ from holdfast.transfer.manager import SnapshotManager, suggest_names
 MAX_NAMES = 20
 
 
-def request_threads(
+def read_threads(
     source: Source, open_database: Callable[[ValueDecoder], Database], format_: str
 ) -> Document | list[Document]:
     """Return one thread of a database as a document, or all of them as a list.

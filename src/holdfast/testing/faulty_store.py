@@ -153,7 +153,7 @@ class FaultyStateStore(WrappedStateStore):
         """May be changed at any time; 0 stops random faults."""
         self.kinds = tuple(kinds)
         self.longest_delay = longest_delay
-        self.threads = 0
+        self.reads = 0
         self.writes = 0
         self.faults: list[Fault] = []
         """The faults that happened, in order."""
@@ -170,7 +170,7 @@ class FaultyStateStore(WrappedStateStore):
             ValueError: A stale read is further behind than the store remembers.
 
         """
-        self.threads = self.writes = 0
+        self.reads = self.writes = 0
         self.faults = []
         self._planned = {(each.of, each.at): each for each in faults if each is not None}
         for each in self._planned.values():
@@ -301,8 +301,8 @@ class FaultyStateStore(WrappedStateStore):
         """Count a call and return its fault, if any."""
         self._check_alive()
         if of == "reads":
-            self.threads += 1
-            at = self.threads
+            self.reads += 1
+            at = self.reads
         else:
             self.writes += 1
             at = self.writes
