@@ -75,7 +75,9 @@ class Seen:
 async def run(sessions: Sessions, place: tuple[Path, str], count: int, turns: int) -> Seen:
     """Run all sessions at once, and return what their saves took."""
     dice = random.Random("many")
-    work = [[make_message(dice, role, turn) for role in ("user", "assistant")] for turn in range(turns)]
+    work = [
+        [make_message(dice, role, turn) for role in ("user", "assistant")] for turn in range(turns)
+    ]
     await sessions.open(*place, count)
     seen = Seen()
 
