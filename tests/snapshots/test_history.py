@@ -25,11 +25,11 @@ DAY = 86_400_000
 OTHER = HERE.__class__("ses_abc123", scope_id="research-bot2")
 
 
-def now_ms():
+def now():
     return time.time_ns() // 1_000_000
 
 
-def make_id(millisecond, number=0):
+def id_at(millisecond, number=0):
     """Return the n-th id made in a millisecond."""
     return f"{first_id_at(millisecond)}-7000-8000-{number:012x}"
 
@@ -40,7 +40,7 @@ async def store_with_history(ids):
     around = [
         HERE.latest_key,
         HERE.manifest_key,
-        OTHER.snapshot_key(make_id(now_ms())),
+        OTHER.snapshot_key(id_at(now())),
         f"{HERE.prefix}log/1.json",
     ]
     await store.put_many([Put(key, b"{}") for key in around])
@@ -49,32 +49,32 @@ async def store_with_history(ids):
     return store
 
 
-def list_names(history_keys):
+def names_of(history_keys):
     return [each.name for each in history_keys]
 
 
-def sort_ids(ids):
+def in_order(ids):
     """Return ids in the order of their keys, last first."""
     return sorted(set(ids), key=HERE.snapshot_key, reverse=True)
 
 
 async def check(ids):
     store = await store_with_history(ids)
-    assert list_names(await collect(iterate_newest_first(store, HERE))) == sort_ids(ids)
-    assert list_names(await list_history(store, HERE)) == sort_ids(ids)[::-1]
+    assert names_of(await collect(iterate_newest_first(store, HERE))) == in_order(ids)
+    assert names_of(await list_history(store, HERE)) == in_order(ids)[::-1]
     found = await find_newest_key(store, HERE)
-    assert found is None if not ids else list_names([found]) == sort_ids(ids)[:1]
+    assert found is None if not ids else names_of([found]) == in_order(ids)[:1]
 
 
 AGO = st.sampled_from([1, 1000, 60_000, 3_600_000, DAY, 30 * DAY, 365 * DAY, 50 * 365 * DAY])
 MADE = st.builds(
-    lambda unit, times, number: make_id(max(0, now_ms() - unit * times), number),
+    lambda unit, times, number: id_at(max(0, now() - unit * times), number),
     AGO,
     st.integers(0, 20),
     st.integers(0, 5),
 )
-AHEAD = st.builds(lambda unit, times: make_id(now_ms() + unit * times), AGO, st.integers(0, 5))
-DENSE = st.builds(lambda number: make_id(1_790_000_000_000, number), st.integers(0, 300))
+AHEAD = st.builds(lambda unit, times: id_at(now() + unit * times), AGO, st.integers(0, 5))
+DENSE = st.builds(lambda number: id_at(1_790_000_000_000, number), st.integers(0, 300))
 OWN = st.from_regex(r"\A[A-Za-z0-9_-]{1,12}\Z")
 
 
@@ -89,21 +89,21 @@ def test_newest_first_holds_for_any_ids(page, ids):
 
 SHAPES = {
     "none": [],
-    "one": [make_id(now_ms())],
-    "one of long ago": [make_id(1)],
-    "one at the epoch": [make_id(0)],
-    "one of the far future": [make_id((1 << 48) - 1)],
-    "just a page": [make_id(now_ms() - at) for at in range(100)],
-    "a page and one": [make_id(now_ms() - at) for at in range(101)],
-    "one a day for a year": [make_id(now_ms() - at * DAY) for at in range(365)],
-    "a thousand in one millisecond": [make_id(now_ms() - DAY, at) for at in range(1000)],
-    "three bursts": [make_id(now_ms() - at * DAY, n) for at in (1, 100, 101) for n in range(150)],
-    "many in the future": [make_id(now_ms() + DAY + at) for at in range(250)],
-    "on both sides of now": [make_id(now_ms() + at * 10_000) for at in range(-150, 150)],
+    "one": [id_at(now())],
+    "one of long ago": [id_at(1)],
+    "one at the epoch": [id_at(0)],
+    "one of the far future": [id_at((1 << 48) - 1)],
+    "just a page": [id_at(now() - at) for at in range(100)],
+    "a page and one": [id_at(now() - at) for at in range(101)],
+    "one a day for a year": [id_at(now() - at * DAY) for at in range(365)],
+    "a thousand in one millisecond": [id_at(now() - DAY, at) for at in range(1000)],
+    "three bursts": [id_at(now() - at * DAY, n) for at in (1, 100, 101) for n in range(150)],
+    "many in the future": [id_at(now() + DAY + at) for at in range(250)],
+    "on both sides of now": [id_at(now() + at * 10_000) for at in range(-150, 150)],
     "one's own before": [f"000{at:04}" for at in range(250)],
     "one's own after": [f"turn-{at:04}" for at in range(250)],
     "one's own around": [f"{where}-{at:04}" for where in "-AZ_az0" for at in range(20)]
-    + [make_id(now_ms() - at * 777) for at in range(200)],
+    + [id_at(now() - at * 777) for at in range(200)],
     "longer and shorter": ["a", "a-b", "a0", "a_", "ab", "0", "0-", "00"],
 }
 
@@ -117,7 +117,7 @@ def test_every_snapshot_is_listed_once_and_in_order(shape):
 @pytest.mark.parametrize("own", ["019a8b5e-6f00", "019a8b5e", "019a8b5e-6f00-", "019a8b5e-6f0"])
 def test_an_id_that_looks_like_a_time_is_listed_once(own, after, monkeypatch):
     monkeypatch.setattr(time, "time_ns", lambda: (0x019A8B5E6F00 + after) * 1_000_000)
-    asyncio.run(check([own, make_id(now_ms()), make_id(now_ms() - 1), make_id(now_ms() - DAY)]))
+    asyncio.run(check([own, id_at(now()), id_at(now() - 1), id_at(now() - DAY)]))
 
 
 async def count_listings(ids):
@@ -136,11 +136,11 @@ async def count_listings(ids):
 
 FEW, MANY = 1000, 20_000
 PACES = {
-    "many a second": lambda at: make_id(now_ms() - at * 20),
-    "one a minute": lambda at: make_id(now_ms() - at * 60_000),
-    "one an hour": lambda at: make_id(now_ms() - at * 3_600_000),
-    "a few in each millisecond": lambda at: make_id(now_ms() - at // 5, at % 5),
-    "a burst a year ago": lambda at: make_id(now_ms() - 365 * DAY - at),
+    "many a second": lambda at: id_at(now() - at * 20),
+    "one a minute": lambda at: id_at(now() - at * 60_000),
+    "one an hour": lambda at: id_at(now() - at * 3_600_000),
+    "a few in each millisecond": lambda at: id_at(now() - at // 5, at % 5),
+    "a burst a year ago": lambda at: id_at(now() - 365 * DAY - at),
 }
 
 
@@ -163,7 +163,7 @@ def test_the_newest_of_ids_without_a_time_is_found_by_listing_once():
 
 @async_test
 async def test_iterating_all_takes_about_one_listing_per_snapshot():
-    store = await store_with_history([make_id(now_ms() - at * 60_000) for at in range(5_000)])
+    store = await store_with_history([id_at(now() - at * 60_000) for at in range(5_000)])
     assert len(await collect(iterate_newest_first(store, HERE))) == 5_000
     assert store.listings < 1.1 * 5_000
 
@@ -179,7 +179,7 @@ async def test_an_empty_history_takes_few_listings():
 @async_test
 async def test_the_search_ends_when_all_are_deleted_during_it(monkeypatch):
     monkeypatch.setattr(history, "SEARCH_PAGE_SIZE", 2)
-    ids = [make_id(now_ms() - at * 1000) for at in range(9)]
+    ids = [id_at(now() - at * 1000) for at in range(9)]
     for at in range(1, 12):
         store = await store_with_history(ids)
 
@@ -193,8 +193,6 @@ async def test_the_search_ends_when_all_are_deleted_during_it(monkeypatch):
 
 def test_first_id_at_sorts_before_every_id_of_its_millisecond():
     for millisecond in (0, 1, 1_790_000_000_000, (1 << 48) - 1):
-        assert id_milliseconds(make_id(millisecond, 7)) == millisecond
-        assert first_id_at(millisecond) < make_id(millisecond)
-        assert millisecond == 0 or make_id(millisecond - 1, (1 << 48) - 1) < first_id_at(
-            millisecond
-        )
+        assert id_milliseconds(id_at(millisecond, 7)) == millisecond
+        assert first_id_at(millisecond) < id_at(millisecond)
+        assert millisecond == 0 or id_at(millisecond - 1, (1 << 48) - 1) < first_id_at(millisecond)
