@@ -16,7 +16,7 @@ from holdfast.testing.state_store_suite import read_all
 from support.async_tests import async_test
 
 
-def proxy_url(proxy, url, server):
+def through(proxy, url, server):
     """Return a store URL that leads through a proxy."""
     return url.replace(f":{server.port}/", f":{proxy.port}/")
 

@@ -16,7 +16,7 @@ from holdfast.stores.registry import open_state_store
 from holdfast.testing.state_store_suite import read_all
 from servers.crashes import write_through_deaths
 from servers.process import wait_until
-from stores.remote_faults import LostResponseSuite, proxy_url
+from stores.remote_faults import LostResponseSuite, through
 
 CANCEL_REQUEST = b"\x04\xd2\x16\x2e"
 """The start of a request that cancels another."""
@@ -33,14 +33,14 @@ class TestLostResponses(LostResponseSuite):
 
     @pytest.fixture
     def proxied_url(self, postgres, proxy, url):
-        return proxy_url(proxy, url, postgres)
+        return through(proxy, url, postgres)
 
 
 class TestWriteTokens:
     def test_a_late_attempt_is_not_applied_beside_the_next(self, postgres, proxy, table):
         async def write(kind, name, ready):
             url = postgres.url(table=name, timeout=0.7, application_name=name)
-            async with open_state_store(proxy_url(proxy, url, postgres)) as store:
+            async with open_state_store(through(proxy, url, postgres)) as store:
                 # A busy machine may need longer for the first connection and the table.
                 while True:
                     with suppress(StateStoreError):

@@ -14,7 +14,7 @@ from holdfast.stores.registry import open_state_store
 from holdfast.testing.state_store_suite import read_all
 from servers.crashes import write_through_deaths
 from servers.process import free_port, wait_until
-from stores.remote_faults import LostResponseSuite, proxy_url
+from stores.remote_faults import LostResponseSuite, through
 
 
 class TestLostResponses(LostResponseSuite):
@@ -27,7 +27,7 @@ class TestLostResponses(LostResponseSuite):
 
     @pytest.fixture
     def proxied_url(self, redis_server, proxy, url):
-        return proxy_url(proxy, url, redis_server)
+        return through(proxy, url, redis_server)
 
     def test_the_token_of_a_write_expires(self, redis_server, namespace):
         async def use():
