@@ -69,10 +69,10 @@ def test_a_known_vulnerability_fails_the_audit_also_if_others_could_not_be_asked
     with constraints.open("a") as file:
         file.write("silent==3.0\n")
     assert tool.audit(constraints, service=service) == 1
-    said = capsys.readouterr().out
-    assert "audit: weak==1.0: CVE-2026-1, GHSA-1: upgrade to 1.1\n" in said
-    assert "audit: NOT ASKED about silent==3.0: " in said
-    assert "3 pinned versions, 1 not asked about, 1 problems" in said
+    output = capsys.readouterr().out
+    assert "audit: weak==1.0: CVE-2026-1, GHSA-1: upgrade to 1.1\n" in output
+    assert "audit: NOT ASKED about silent==3.0: " in output
+    assert "3 pinned versions, 1 not asked about, 1 problems" in output
 
 
 def test_a_service_that_cannot_be_reached_is_said_in_one_line_and_fails_where_it_is_required(
@@ -121,9 +121,9 @@ def test_a_package_that_was_skipped_counts_as_not_asked_about_and_hides_no_other
         for required in (False, True):
             expected = code_if_required if required else code
             assert tool.report(len(packages), answer, {}, required=required) == expected
-            said = capsys.readouterr().out
-            assert ("weak==1.0: GHSA-1" in said) == (weak in packages)
-            assert ("NOT" in said) == (skipped in packages)
+            output = capsys.readouterr().out
+            assert ("weak==1.0: GHSA-1" in output) == (weak in packages)
+            assert ("NOT" in output) == (skipped in packages)
 
 
 def test_what_is_ignored_is_not_taken_for_gone_while_some_were_not_asked_about(capsys):

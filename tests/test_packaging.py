@@ -1,8 +1,8 @@
-"""What somebody gets who installs Holdfast: the files, the quick start, an extra at a time.
+"""The installed package: its files, the quick start, and each extra.
 
-Here nothing is downloaded: what a distribution says that it needs is lent to it from the packages
-that the tests have anyway, and nothing else is. HOLDFAST_PACKAGING=all has pip fetch everything, on
-every Python that is there; it takes minutes.
+Nothing is downloaded: the declared requirements, and nothing else, are linked from the packages
+that run the tests. With HOLDFAST_PACKAGING=all, pip installs everything on every Python found,
+which takes minutes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from support.wheels import (
 ALL = os.environ.get("HOLDFAST_PACKAGING") == "all"
 needs_time = pytest.mark.skipif(not ALL, reason="HOLDFAST_PACKAGING=all")
 
-# What an extra is for, as a program that ends well with it and names it in its error without it.
+# For each extra, a program that needs it: without it, the error names the extra.
 USES = {
     "postgresql": "import holdfast.stores.postgresql",
     "redis": "import holdfast.stores.redis.store",
@@ -63,10 +63,10 @@ def sdist(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(sdist, tmp_path_factory) -> Path:
-    """The interpreted package, built of the source distribution."""
+    """The interpreted package, built from the source distribution."""
     folder = tmp_path_factory.mktemp("wheel")
-    said = check_program(wheel_command(sdist, folder), folder, HOLDFAST_COMPILE="0")
-    assert "HOLDFAST_COMPILE=0: building the interpreted package" in said
+    output = check_program(wheel_command(sdist, folder), folder, HOLDFAST_COMPILE="0")
+    assert "HOLDFAST_COMPILE=0: building the interpreted package" in output
     (found,) = folder.glob("*.whl")
     return found
 
@@ -94,7 +94,7 @@ def empty(wheel, unpacked, tmp_path_factory) -> Path:
 # -------------------------------------------------------------------------------------- the content
 
 
-def test_the_source_distribution_has_what_a_build_needs_and_no_more(sdist):
+def test_the_source_distribution_has_only_what_a_build_needs(sdist):
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames() if "/" in name}
     assert {"setup.py", "pyproject.toml", "LICENSE", "SECURITY.md", "PKG-INFO"} <= names
@@ -121,12 +121,12 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel):
     assert {"holdfast/py.typed", "holdfast/server/viewer/index.html"} <= inside
 
 
-def test_the_wheel_says_what_it_is(unpacked):
-    told = unpacked.metadata
-    assert (told["Name"], told["License-Expression"]) == ("holdfast", "MIT")
+def test_the_wheel_has_all_metadata(unpacked):
+    fields = unpacked.metadata
+    assert (fields["Name"], fields["License-Expression"]) == ("holdfast", "MIT")
     assert unpacked.read_text("licenses/LICENSE") == (ROOT / "LICENSE").read_text()
-    assert told["Requires-Python"] == ">=3.11"
-    assert told.get_payload().startswith("# Holdfast\n")
+    assert fields["Requires-Python"] == ">=3.11"
+    assert fields.get_payload().startswith("# Holdfast\n")
     points = ConfigParser()
     points.read_string(unpacked.read_text("entry_points.txt"))
     assert {group: dict(points[group]) for group in points.sections()} == {
@@ -135,17 +135,17 @@ def test_the_wheel_says_what_it_is(unpacked):
     }
 
 
-def test_every_extra_is_tried_here_and_part_of_all(unpacked):
+def test_every_extra_is_tested_and_part_of_all(unpacked):
     names = set(unpacked.metadata.get_all("Provides-Extra"))
     assert names == {*USES, "all"}
     alone = {
         each.metadata["Name"] for extra in USES for each in list_requirements(unpacked, {extra})
     }
-    both = {each.metadata["Name"] for each in needed_by_all(unpacked)}
+    both = {each.metadata["Name"] for each in list_all_requirements(unpacked)}
     assert both == alone
 
 
-def needed_by_all(unpacked: metadata.Distribution) -> list[metadata.Distribution]:
+def list_all_requirements(unpacked: metadata.Distribution) -> list[metadata.Distribution]:
     lines = [line for line in unpacked.requires or () if line.startswith("holdfast[")]
     extras = {extra for line in lines for extra in line[9 : line.index("]")].split(",")}
     return list_requirements(unpacked, extras)
@@ -154,16 +154,16 @@ def needed_by_all(unpacked: metadata.Distribution) -> list[metadata.Distribution
 # ---------------------------------------------------------------------------------------- installed
 
 
-def test_the_quick_start_runs_where_nothing_else_is_installed(empty, tmp_path):
+def test_the_quick_start_runs_without_extras(empty, tmp_path):
     program = f"{read_quick_start()}\nprint(holdfast.__file__, holdfast.compiled)"
-    said = check_program([empty, "-I", "-c", program], tmp_path)
-    assert f"{empty.parent.parent}" in said
-    assert said.endswith(" False\n")
+    output = check_program([empty, "-I", "-c", program], tmp_path)
+    assert f"{empty.parent.parent}" in output
+    assert output.endswith(" False\n")
     listed = check_program([sys.executable, "-m", "pip", "--python", empty, "list"], tmp_path)
     assert {line.split()[0] for line in listed.splitlines()[2:] if line} == {"holdfast", "msgspec"}
 
 
-def test_without_an_extra_the_error_says_which_one_to_install(empty, tmp_path):
+def test_the_error_for_a_missing_extra_names_it(empty, tmp_path):
     program = f"""
 for extra, use in {USES!r}.items():
     try:
@@ -171,26 +171,28 @@ for extra, use in {USES!r}.items():
     except (Exception, SystemExit) as error:
         print(extra, "=", error)
 """
-    said = check_program([empty, "-I", "-c", program], tmp_path)
-    told = dict(line.split(" = ", 1) for line in said.splitlines())
-    assert [extra for extra in USES if f"pip install 'holdfast[{extra}]'" not in told[extra]] == []
+    output = check_program([empty, "-I", "-c", program], tmp_path)
+    errors = dict(line.split(" = ", 1) for line in output.splitlines())
+    assert [
+        extra for extra in USES if f"pip install 'holdfast[{extra}]'" not in errors[extra]
+    ] == []
 
 
 @pytest.mark.parametrize("extra", USES)
-def test_an_extra_brings_all_that_its_part_imports(extra, unpacked, tmp_path):
+def test_an_extra_requires_all_that_its_modules_import(extra, unpacked, tmp_path):
     for distribution in list_requirements(unpacked, {extra}):
         link_distribution(distribution, tmp_path / "site")
     paths = f"{unpacked.locate_file('')}{os.pathsep}{tmp_path / 'site'}"
     check_program([sys.executable, "-S", "-P", "-c", USES[extra]], tmp_path, PYTHONPATH=paths)
 
 
-# ----------------------------------------------------------------------- with all that pip fetches
+# ------------------------------------------------------------------------- with packages from PyPI
 
 
-def interpreter(version: str) -> str:
-    """A Python of this version, or a skip."""
+def find_interpreter(version: str) -> str:
+    """Return a Python of this version, or skip the test."""
     kept = sorted((Path.home() / ".pyenv" / "versions").glob(f"{version}.*/bin/python"))
-    # Those first: what pyenv puts on the path need not lead anywhere.
+    # Those first: a shim of pyenv on the path may not work.
     found = str(kept[-1]) if kept else shutil.which(f"python{version}")
     if found is None:
         pytest.skip(f"there is no python{version} here")
@@ -199,7 +201,7 @@ def interpreter(version: str) -> str:
 
 @needs_time
 @pytest.mark.parametrize("extra", USES)
-def test_an_extra_can_be_installed_from_nothing(extra, wheel, tmp_path):
+def test_an_extra_can_be_installed_in_an_empty_environment(extra, wheel, tmp_path):
     python = make_environment(tmp_path / "venv")
     install(python, f"{wheel}[{extra}]")
     check_program([python, "-I", "-c", USES[extra]], tmp_path)
@@ -209,7 +211,7 @@ def test_an_extra_can_be_installed_from_nothing(extra, wheel, tmp_path):
 @needs_time
 @pytest.mark.parametrize("version", PYTHONS)
 def test_all_extras_can_be_installed_together(version, wheel, tmp_path):
-    python = make_environment(tmp_path / "venv", interpreter(version))
+    python = make_environment(tmp_path / "venv", find_interpreter(version))
     install(python, f"{wheel}[all]")
     for use in USES.values():
         check_program([python, "-I", "-c", use], tmp_path)
@@ -221,17 +223,17 @@ def test_all_extras_can_be_installed_together(version, wheel, tmp_path):
 @pytest.mark.parametrize("version", PYTHONS)
 def test_the_source_distribution_installs_compiled_and_interpreted(version, sdist, tmp_path):
     for wish, compiled in (("1", "True"), ("0", "False")):
-        python = make_environment(tmp_path / wish, interpreter(version))
+        python = make_environment(tmp_path / wish, find_interpreter(version))
         pip = [sys.executable, "-m", "pip", "--python", python, "install", "--no-cache-dir"]
         check_program([*pip, sdist], tmp_path, HOLDFAST_COMPILE=wish)
         program = f"{read_quick_start()}\nprint(holdfast.compiled)"
         (tmp_path / f"run{wish}").mkdir()
-        said = check_program([python, "-I", "-c", program], tmp_path / f"run{wish}")
-        assert said.endswith(f" {compiled}\n") or said.splitlines()[-1] == compiled
+        output = check_program([python, "-I", "-c", program], tmp_path / f"run{wish}")
+        assert output.endswith(f" {compiled}\n") or output.splitlines()[-1] == compiled
 
 
 @needs_time
-def test_the_compiled_wheel_is_of_this_platform_and_holds_no_c(sdist, tmp_path):
+def test_the_compiled_wheel_is_for_this_platform_and_has_no_c_files(sdist, tmp_path):
     check_program(wheel_command(sdist, tmp_path), tmp_path, HOLDFAST_COMPILE="1")
     (wheel,) = tmp_path.glob("*.whl")
     tag = f"cp{sys.version_info.major}{sys.version_info.minor}"

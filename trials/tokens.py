@@ -1,4 +1,4 @@
-"""Compare what writers were told with what is stored.
+"""Compare the writes that were acknowledged with what is stored.
 
 Every commit carries a unique token as the text of a message. The writer records the token in its
 ledger before the commit and again after it returned, with one ``write`` to a file each, which

@@ -21,7 +21,7 @@ class ScriptedModel(Model):
         self.asked.append(list(input))
         answer = self.answers.pop(0)
         return ModelResponse(
-            output=[text(answer) if isinstance(answer, str) else call(*answer)],
+            output=[make_text_message(answer) if isinstance(answer, str) else call(*answer)],
             usage=Usage(),
             response_id=None,
         )
@@ -30,7 +30,7 @@ class ScriptedModel(Model):
         raise NotImplementedError("nothing here streams")
 
 
-def text(words):
+def make_text_message(words):
     part = ResponseOutputText(type="output_text", text=words, annotations=[])
     return ResponseOutputMessage(
         id="msg_1", type="message", role="assistant", status="completed", content=[part]

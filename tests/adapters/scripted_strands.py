@@ -51,7 +51,7 @@ def tables(day: str) -> str:
     return f"two on {day}"
 
 
-def waiter(storage, *answers, session_id="ses", **options):
+def make_waiter(storage, *answers, session_id="ses", **options):
     """Return an agent with a session in a storage, or without one."""
     manager = None
     if storage is not None:

@@ -47,11 +47,11 @@ def tables(day: str) -> str:
     return f"two on {day}"
 
 
-def waiter(*answers):
+def make_waiter(*answers):
     return Agent(name="waiter", model=ScriptedModel(*answers), tools=[tables])
 
 
-async def said(session):
+async def list_contents(session):
     return [item.get("content", item.get("type")) for item in await session.get_items()]
 
 
@@ -156,7 +156,7 @@ async def test_concurrent_runners_lose_no_items(new_state_store):
                 await runners[number].add_items([{"role": "user", "content": c} for c in pair])
 
         await asyncio.gather(*map(run, range(4)))
-        found = await said(runners[0])
+        found = await list_contents(runners[0])
         assert len(found) == 24
         for number in range(4):
             own = [each for each in found if each.startswith(f"{number}.")]
@@ -238,15 +238,15 @@ async def test_reads_raise_if_the_store_fails():
 @async_test
 async def test_a_run_can_be_rolled_back():
     session = HoldfastSession("ses", MemoryStateStore(), agent_id="waiter")
-    await Runner.run(waiter("Welcome"), "Hello", session=session, run_config=QUIET)
+    await Runner.run(make_waiter("Welcome"), "Hello", session=session, run_config=QUIET)
     mark = await session.snapshot()
     call = ("tables", "call_1", '{"day": "monday"}')
-    await Runner.run(waiter(call, "Two"), "A table?", session=session, run_config=QUIET)
+    await Runner.run(make_waiter(call, "Two"), "A table?", session=session, run_config=QUIET)
     assert len(await session.get_items()) == 6
     await session.rollback(mark)
     assert len(await session.get_items()) == 2
 
-    agent = waiter("We are closed")
+    agent = make_waiter("We are closed")
     await Runner.run(agent, "And on sunday?", session=session, run_config=QUIET)
     (asked,) = agent.model.asked
     assert [item["content"] for item in asked if item["role"] == "user"] == [
@@ -351,7 +351,7 @@ def test_a_new_process_continues_after_a_crash(tmp_path, scheme):
             before = await session.get_items()
             assert before[0] == {"role": "user", "content": "Hello"}
             assert {"role": "user", "content": "A table?"} in before
-            agent = waiter(("tables", "call_2", '{"day": "monday"}'), "Two on monday")
+            agent = make_waiter(("tables", "call_2", '{"day": "monday"}'), "Two on monday")
             result = await Runner.run(agent, "Are you there?", session=session, run_config=QUIET)
             assert result.final_output == "Two on monday"
             assert (await session.get_items())[: len(before)] == before

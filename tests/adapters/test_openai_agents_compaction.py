@@ -50,7 +50,7 @@ class Client:
         return SimpleNamespace(output=[dict(SUMMARY)], usage=None)
 
 
-def compacting(session, client, **options):
+def make_compacting_session(session, client, **options):
     """Return a session of the SDK that compacts another one after every turn."""
     return OpenAIResponsesCompactionSession(
         session.session_id,
@@ -62,7 +62,7 @@ def compacting(session, client, **options):
     )
 
 
-def both():
+def make_both_sessions():
     """Return one of our sessions and one of the SDK's."""
     return HoldfastSession("ses", MemoryStateStore(), agent_id="waiter"), SQLiteSession("ses")
 
@@ -79,9 +79,9 @@ async def run(session, *words):
 @async_test
 async def test_a_run_is_compacted_like_with_the_sdk_session():
     found = []
-    for session in both():
+    for session in make_both_sessions():
         client = Client()
-        await run(compacting(session, client), "one", "two")
+        await run(make_compacting_session(session, client), "one", "two")
         assert len(client.asked) == 2
         found.append((await session.get_items(), client.asked))
     assert found[0] == found[1]
@@ -90,11 +90,11 @@ async def test_a_run_is_compacted_like_with_the_sdk_session():
 
 @async_test
 async def test_items_that_the_model_did_not_see_are_kept():
-    for session in both():
+    for session in make_both_sessions():
         await session.add_items(TALK)
         session.session_settings = SessionSettings(limit=2)
         client = Client()
-        wrapped = compacting(session, client)
+        wrapped = make_compacting_session(session, client)
         wrapped.session_settings = session.session_settings
         await run(wrapped, "hello")
         session.session_settings = None
@@ -105,21 +105,21 @@ async def test_items_that_the_model_did_not_see_are_kept():
 
 @async_test
 async def test_a_forced_compaction_replaces_everything():
-    for session in both():
+    for session in make_both_sessions():
         await session.add_items(TALK)
-        await compacting(session, Client()).run_compaction({"force": True})
+        await make_compacting_session(session, Client()).run_compaction({"force": True})
         assert await session.get_items() == [SUMMARY]
 
 
 @async_test
 async def test_a_session_without_a_wrapper_does_not_compact():
-    for session in both():
+    for session in make_both_sessions():
         assert not is_openai_responses_compaction_aware_session(session)
 
 
 @async_test
 async def test_the_items_of_an_encrypted_session_are_not_readable_in_the_store():
-    for session in both():
+    for session in make_both_sessions():
         encrypted = EncryptedSession("ses", session, encryption_key="secret")
         await run(encrypted, "one", "two")
         assert [item.get("role") for item in await encrypted.get_items()] == [
@@ -129,7 +129,9 @@ async def test_the_items_of_an_encrypted_session_are_not_readable_in_the_store()
         assert all(item["__enc__"] == 1 for item in await session.get_items())
         assert (await encrypted.pop_item())["role"] == "assistant"
         client = Client()
-        wrapped = EncryptedSession("ses", compacting(session, client), encryption_key="secret")
+        wrapped = EncryptedSession(
+            "ses", make_compacting_session(session, client), encryption_key="secret"
+        )
         await run(wrapped, "three")
         assert await wrapped.get_items() == [SUMMARY]
         assert len(client.asked[0]["input"]) == 5
@@ -141,7 +143,7 @@ async def test_the_items_of_an_encrypted_session_are_not_readable_in_the_store()
 @pytest.mark.parametrize("limit", [1, 3, 6, 7, 100])
 @async_test
 async def test_a_compaction_snapshot_has_the_last_items(limit):
-    for session in both():
+    for session in make_both_sessions():
         await session.add_items(TALK)
         snapshot = await session._get_compaction_snapshot(limit)
         assert snapshot.items == TALK[-limit:]
@@ -168,7 +170,7 @@ async def test_a_suffix_is_replaced_in_one_commit():
 
 @async_test
 async def test_a_suffix_that_changed_is_not_replaced():
-    for session in both():
+    for session in make_both_sessions():
         await session.add_items(TALK)
         for change in (session.pop_item, lambda s=session: s.add_items(ITEMS[:1])):
             snapshot = await session._get_compaction_snapshot(4)
@@ -185,7 +187,7 @@ async def test_a_suffix_that_changed_is_not_replaced():
 
 @async_test
 async def test_expired_items_at_the_start_are_removed_with_a_suffix():
-    for session in both():
+    for session in make_both_sessions():
         await session.add_items(TALK)
         snapshot = await session._get_compaction_snapshot(
             2, prune_prefix=lambda item: item["content"] in ("0", "1", "3")
@@ -198,7 +200,7 @@ async def test_expired_items_at_the_start_are_removed_with_a_suffix():
 async def test_items_added_during_a_summary_are_kept():
     store = MemoryStateStore()
     session, other = (HoldfastSession("ses", store, agent_id="waiter") for _ in range(2))
-    wrapped = compacting(session, Client(during=lambda: other.add_items(TALK[:1])))
+    wrapped = make_compacting_session(session, Client(during=lambda: other.add_items(TALK[:1])))
     await run(wrapped, "one")
     kept = await session.get_items()
     assert [item["role"] for item in kept] == ["user", "assistant", "user"]
@@ -219,7 +221,7 @@ async def test_concurrent_compactions_replace_once():
 async def test_a_compaction_does_not_change_the_status():
     store = MemoryStateStore()
     session = HoldfastSession("ses", store, agent_id="waiter")
-    await run(compacting(session, Client()), "one")
+    await run(make_compacting_session(session, Client()), "one")
     assert await session.get_items() == [SUMMARY]
     found = await Session.open(store, agent_id="waiter", session_id="ses")
     assert found.status == "completed"
@@ -238,6 +240,6 @@ async def test_a_subclass_is_compacted_through_its_own_methods():
     await session.add_items(TALK)
     assert await session._get_compaction_snapshot(3) is None
     assert await session._atomic_replace_items([SUMMARY]) is False
-    await compacting(session, Client()).run_compaction({"force": True})
+    await make_compacting_session(session, Client()).run_compaction({"force": True})
     assert await session.get_items() == [SUMMARY]
     assert session.added == 7

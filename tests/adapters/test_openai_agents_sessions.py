@@ -15,7 +15,7 @@ from agents.memory import Session as SdkSession
 from agents.memory import SessionSettings, session_settings
 
 from adapters.scripted_model import ScriptedModel
-from adapters.test_openai_agents import ITEMS, QUIET, waiter
+from adapters.test_openai_agents import ITEMS, QUIET, make_waiter
 from holdfast import StateStoreError, open_state_store
 from holdfast.adapters.openai_agents import HoldfastSession
 from holdfast.stores.memory import MemoryStateStore
@@ -120,7 +120,7 @@ class TestSession:
     @async_test
     async def test_a_run_reads_as_many_items_as_the_settings_allow(self, new_session, settings):
         await new_session().add_items(FOUR)
-        agent = waiter("Welcome", "Again", "Once more")
+        agent = make_waiter("Welcome", "Again", "Once more")
         session = new_session(session_settings=settings)
         await Runner.run(agent, "Hello", session=session, run_config=QUIET)
         assert [item["content"] for item in agent.model.asked[0]] == ["2", "3", "Hello"]
@@ -135,7 +135,7 @@ class TestSession:
         session.session_settings = None
         await session.add_items(FOUR)
         assert await session.get_items() == FOUR
-        await Runner.run(waiter("Hi"), "Hello", session=session, run_config=QUIET)
+        await Runner.run(make_waiter("Hi"), "Hello", session=session, run_config=QUIET)
 
     @async_test
     async def test_items_are_popped_from_the_end_and_cleared(self, new_session):
@@ -207,15 +207,17 @@ class TestSession:
     async def test_a_failed_run_leaves_the_message_of_the_user(self, new_session):
         session = new_session()
         with pytest.raises(IndexError):
-            await Runner.run(waiter(), "Hello", session=session, run_config=QUIET)
+            await Runner.run(make_waiter(), "Hello", session=session, run_config=QUIET)
         assert await session.get_items() == [{"role": "user", "content": "Hello"}]
-        await Runner.run(waiter("Hi"), "Again", session=session, run_config=QUIET)
+        await Runner.run(make_waiter("Hi"), "Again", session=session, run_config=QUIET)
         assert len(await session.get_items()) == 3
 
     @async_test
     async def test_runs_with_tools_and_handoffs_continue_in_another_object(self, new_session):
         call = ("tables", "call_1", '{"day": "monday"}')
-        await Runner.run(waiter(call, "Two"), "A table?", session=new_session(), run_config=QUIET)
+        await Runner.run(
+            make_waiter(call, "Two"), "A table?", session=new_session(), run_config=QUIET
+        )
         cook = Agent(name="cook", model=ScriptedModel("Soup"))
         host = Agent(
             name="host",

@@ -12,7 +12,7 @@ from agents import Agent, MaxTurnsExceeded, Runner, function_tool
 from openai.types.responses import Response, ResponseCompletedEvent
 
 from adapters.scripted_model import ScriptedModel
-from adapters.test_openai_agents import ITEMS, QUIET, tables, waiter
+from adapters.test_openai_agents import ITEMS, QUIET, make_waiter, tables
 from holdfast import Session, StateStoreError
 from holdfast.adapters.openai_agents import HoldfastSession
 from holdfast.adapters.openai_agents.run_status import infer_items_status
@@ -38,7 +38,7 @@ class WatchingModel(ScriptedModel):
         self.seen = []
 
     async def get_response(self, *rest, **more):
-        self.seen.append(await status(self.store))
+        self.seen.append(await read_status(self.store))
         return await super().get_response(*rest, **more)
 
 
@@ -62,12 +62,12 @@ class StreamingModel(WatchingModel):
         )
 
 
-async def status(store):
+async def read_status(store):
     """Return the committed status."""
     return (await Session.open(store, agent_id="waiter", session_id="ses")).status
 
 
-def opened(store):
+def open_session(store):
     """Return one of our sessions."""
     return HoldfastSession("ses", store, agent_id="waiter")
 
@@ -75,13 +75,13 @@ def opened(store):
 @async_test
 async def test_a_run_is_running_and_then_completed(new_state_store):
     async with new_state_store() as store:
-        session = opened(store)
+        session = open_session(store)
         for _ in range(2):
             model = WatchingModel(store, CALL, "Two")
             agent = Agent(name="waiter", model=model, tools=[tables])
             await Runner.run(agent, "A table?", session=session, run_config=QUIET)
             assert model.seen == ["running", "running"]
-            assert await status(store) == "completed"
+            assert await read_status(store) == "completed"
         document = await session.export()
         assert document.state.status == "completed"
         changed = [event for event in document.events if event.type == "status.changed"]
@@ -92,67 +92,67 @@ async def test_a_run_is_running_and_then_completed(new_state_store):
 @async_test
 async def test_a_run_that_needs_an_approval_waits_and_continues():
     store = MemoryStateStore()
-    session = opened(store)
+    session = open_session(store)
     agent = Agent(name="waiter", model=ScriptedModel(PAY, "Paid"), tools=[pay])
     result = await Runner.run(agent, "Pay", session=session, run_config=QUIET)
-    assert await status(store) == "waiting"
+    assert await read_status(store) == "waiting"
     state = result.to_state()
     state.approve(result.interruptions[0])
     result = await Runner.run(agent, state, session=session, run_config=QUIET)
     assert result.final_output == "Paid"
-    assert await status(store) == "completed"
+    assert await read_status(store) == "completed"
 
 
 @async_test
 async def test_a_streamed_run_has_the_same_statuses():
     store = MemoryStateStore()
-    session = opened(store)
+    session = open_session(store)
     model = StreamingModel(store, CALL, PAY, "Paid")
     agent = Agent(name="waiter", model=model, tools=[tables, pay])
     result = Runner.run_streamed(agent, "Pay", session=session, run_config=QUIET)
     assert [event async for event in result.stream_events()]
-    assert await status(store) == "waiting"
+    assert await read_status(store) == "waiting"
     state = result.to_state()
     state.approve(result.interruptions[0])
     result = Runner.run_streamed(agent, state, session=session, run_config=QUIET)
     assert [event async for event in result.stream_events()]
-    assert await status(store) == "completed"
+    assert await read_status(store) == "completed"
     assert model.seen == ["running"] * 3
 
 
 @async_test
 async def test_a_tracked_run_that_waits_keeps_waiting():
     store = MemoryStateStore()
-    session = opened(store)
+    session = open_session(store)
     agent = Agent(name="waiter", model=ScriptedModel(PAY), tools=[pay])
     async with session.track_run():
         await Runner.run(agent, "Pay", session=session, run_config=QUIET)
-    assert await status(store) == "waiting"
+    assert await read_status(store) == "waiting"
 
 
 @async_test
 async def test_a_tracked_run_that_raises_is_failed():
     store = MemoryStateStore()
-    session = opened(store)
+    session = open_session(store)
     with pytest.raises(IndexError):
         async with session.track_run():
-            await Runner.run(waiter(), "Hello", session=session, run_config=QUIET)
-    assert await status(store) == "failed"
+            await Runner.run(make_waiter(), "Hello", session=session, run_config=QUIET)
+    assert await read_status(store) == "failed"
     with pytest.raises(MaxTurnsExceeded):
         async with session.track_run():
             await Runner.run(
-                waiter(CALL, CALL), "Hello", session=session, run_config=QUIET, max_turns=1
+                make_waiter(CALL, CALL), "Hello", session=session, run_config=QUIET, max_turns=1
             )
-    assert await status(store) == "failed"
+    assert await read_status(store) == "failed"
     async with session.track_run():
-        await Runner.run(waiter("Hi"), "Hello", session=session, run_config=QUIET)
-    assert await status(store) == "completed"
+        await Runner.run(make_waiter("Hi"), "Hello", session=session, run_config=QUIET)
+    assert await read_status(store) == "completed"
 
 
 @async_test
 async def test_a_tracked_run_that_is_cancelled_has_the_status_cancelled():
     store = MemoryStateStore()
-    session = opened(store)
+    session = open_session(store)
     asked = asyncio.Event()
 
     class Slow(ScriptedModel):
@@ -167,28 +167,28 @@ async def test_a_tracked_run_that_is_cancelled_has_the_status_cancelled():
 
     run = asyncio.create_task(work())
     await asked.wait()
-    assert await status(store) == "running"
+    assert await read_status(store) == "running"
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run
-    assert await status(store) == "cancelled"
+    assert await read_status(store) == "cancelled"
 
 
 @async_test
 async def test_a_tracked_run_that_ends_with_a_tool_is_completed():
     store = MemoryStateStore()
-    session = opened(store)
-    agent = waiter(CALL)
+    session = open_session(store)
+    agent = make_waiter(CALL)
     agent.tool_use_behavior = "stop_on_first_tool"
     async with session.track_run():
         await Runner.run(agent, "Hello", session=session, run_config=QUIET)
-    assert await status(store) == "completed"
+    assert await read_status(store) == "completed"
 
 
 @async_test
 async def test_a_failure_of_the_store_does_not_hide_that_of_the_run():
     store = MemoryStateStore()
-    session = opened(store)
+    session = open_session(store)
     with pytest.raises(RuntimeError, match="the run") as raised:
         async with session.track_run():
             await store.close()
@@ -202,10 +202,10 @@ async def test_a_failure_of_the_store_does_not_hide_that_of_the_run():
 @async_test
 async def test_a_status_can_be_set():
     store = MemoryStateStore()
-    session = opened(store)
+    session = open_session(store)
     await session.add_items(ITEMS[:1])
     await session.set_status("cancelled")
-    assert await status(store) == "cancelled"
+    assert await read_status(store) == "cancelled"
     segments = [key async for key in store.list() if "/log/" in key]
     await session.set_status("cancelled")
     assert [key async for key in store.list() if "/log/" in key] == segments
@@ -216,19 +216,21 @@ async def test_a_status_can_be_set():
 @async_test
 async def test_a_cleared_conversation_is_pending():
     store = MemoryStateStore()
-    session = opened(store)
+    session = open_session(store)
     await session.add_items(ITEMS[:1])
     await session.clear_session()
-    assert await status(store) == "pending"
+    assert await read_status(store) == "pending"
 
 
 @async_test
 async def test_concurrent_status_changes_all_succeed():
     store = MemoryStateStore()
     answers = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
-    await asyncio.gather(*(opened(store).add_items([item]) for item in answers for _ in range(4)))
-    assert len(await opened(store).get_items()) == 8
-    assert await status(store) in ("running", "completed")
+    await asyncio.gather(
+        *(open_session(store).add_items([item]) for item in answers for _ in range(4))
+    )
+    assert len(await open_session(store).get_items()) == 8
+    assert await read_status(store) in ("running", "completed")
 
 
 USER = {"role": "user", "content": "?"}
@@ -236,7 +238,7 @@ ANSWER = {"type": "message", "role": "assistant", "content": [{"type": "output_t
 REASONING = {"type": "reasoning", "id": "rs_1", "summary": []}
 
 
-def called(kind="function_call", call_id="c"):
+def make_call(kind="function_call", call_id="c"):
     return {"type": kind, "call_id": call_id}
 
 
@@ -249,12 +251,12 @@ def called(kind="function_call", call_id="c"):
         ([ANSWER], "completed"),
         ([REASONING, ANSWER], "completed"),
         ([ANSWER, REASONING], "running"),
-        ([called()], "waiting"),
-        ([ANSWER, called()], "waiting"),
-        ([called(), called("function_call_output")], "running"),
-        ([called(), called(call_id="d"), called("function_call_output", "d")], "waiting"),
-        ([called("shell_call"), called("shell_call_output")], "running"),
-        ([called("computer_call")], "waiting"),
+        ([make_call()], "waiting"),
+        ([ANSWER, make_call()], "waiting"),
+        ([make_call(), make_call("function_call_output")], "running"),
+        ([make_call(), make_call(call_id="d"), make_call("function_call_output", "d")], "waiting"),
+        ([make_call("shell_call"), make_call("shell_call_output")], "running"),
+        ([make_call("computer_call")], "waiting"),
         ([{"type": "web_search_call", "id": "ws"}], "running"),
         ([{"type": "web_search_call", "id": "ws"}, ANSWER], "completed"),
         ([{"type": "mcp_approval_request", "id": "m"}], "waiting"),
@@ -268,7 +270,7 @@ def test_the_status_is_inferred_from_items(items, expected):
 
 
 def test_an_output_for_an_earlier_call_waits_for_the_other_calls():
-    output = [called("function_call_output")]
+    output = [make_call("function_call_output")]
     assert infer_items_status(output, lambda: True) == "waiting"
     assert infer_items_status(output, lambda: False) == "running"
     assert infer_items_status([*output, ANSWER], lambda: True) == "completed"

@@ -1,4 +1,4 @@
-"""A framework that is missing, broken or too old is told in one error."""
+"""A framework that is missing, broken or too old is reported in one error."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ IDS = [f"01a1df16-9e31-704e-8a58-efa1ae681b{n:02}" for n in range(3)]
 KEPT = [f"{FOLDER}immutable_history/snapshot_{each}.json" for each in IDS]
 
 
-def blob(*messages, at="2026-11-15T12:00:00Z", **state):
+def encode_snapshot(*messages, at="2026-11-15T12:00:00Z", **state):
     """Return the bytes of a snapshot as Strands writes them."""
     content = [{"role": "user", "content": [{"text": each}]} for each in messages]
     data = {"messages": content, "state": state, "model_state": {}, "system_prompt": "Ja ☃"}
@@ -47,18 +47,18 @@ async def test_the_storage_behaves_like_those_of_strands_on_every_backend(new_st
         for storage in (ours, theirs):
             assert await storage.read(LATEST) is None
             await storage.delete(LATEST)
-            await storage.write(KEPT[0], blob("one"))
+            await storage.write(KEPT[0], encode_snapshot("one"))
             assert await storage.read(LATEST) is None
-            await storage.write(LATEST, blob("one", "two", guests=2))
-            await storage.write(KEPT[1], blob("one", "two", "three"))
+            await storage.write(LATEST, encode_snapshot("one", "two", guests=2))
+            await storage.write(KEPT[1], encode_snapshot("one", "two", "three"))
             await storage.write("context/ses//stash/1", b"\x00\xff")
-            await storage.write(LATEST.replace("waiter", "cook"), blob("soup"))
+            await storage.write(LATEST.replace("waiter", "cook"), encode_snapshot("soup"))
         for key in (LATEST, *KEPT, "context/ses/stash/1"):
             assert await ours.read(key) == await theirs.read(key)
         for prefix in ("", "session/", "session/s", "session/ses/scopes/agent/wai", FOLDER, "con"):
             assert await ours.list(prefix) == await theirs.list(prefix), prefix
         again = HoldfastStorage(store)
-        assert await again.read(LATEST) == blob("one", "two", guests=2)
+        assert await again.read(LATEST) == encode_snapshot("one", "two", guests=2)
         for storage in (ours, theirs):
             await storage.delete(KEPT[1])
             await storage.delete(LATEST)
@@ -114,9 +114,9 @@ def test_reads_return_what_was_written_byte_for_byte(acts):
 @async_test
 async def test_a_changed_order_of_keys_is_kept():
     storage = HoldfastStorage(MemoryStateStore())
-    one = blob("x", plan={"a": 1, "b": 2}, z=1, y=2)
-    other = blob("x", plan={"b": 2, "a": 1}, z=1, y=2)
-    turned = blob("x", plan={"a": 1, "b": 2}, y=2, z=1)
+    one = encode_snapshot("x", plan={"a": 1, "b": 2}, z=1, y=2)
+    other = encode_snapshot("x", plan={"b": 2, "a": 1}, z=1, y=2)
+    turned = encode_snapshot("x", plan={"a": 1, "b": 2}, y=2, z=1)
     for data in (one, other, one, turned, other):
         await storage.write(LATEST, data)
         assert await storage.read(LATEST) == data
@@ -127,9 +127,11 @@ async def test_a_growing_conversation_writes_only_new_messages():
     store = MemoryStateStore()
     storage = HoldfastStorage(store)
     words = [f"message number {n} of a long talk" for n in range(500)]
-    await storage.write(LATEST, blob(*words))
+    await storage.write(LATEST, encode_snapshot(*words))
     before = {key async for key in store.list()}
-    await storage.write(LATEST, blob(*words, "one", "two", "three", at="2026-11-15T13:00:00Z"))
+    await storage.write(
+        LATEST, encode_snapshot(*words, "one", "two", "three", at="2026-11-15T13:00:00Z")
+    )
     added = [key async for key in store.list() if key not in before]
     (segment,) = added
     assert len((await store.get(segment)).value) < 2500
@@ -141,14 +143,14 @@ async def test_a_conversation_that_is_cut_at_its_start_writes_only_new_messages(
     storage = HoldfastStorage(store)
     words = [f"message number {n} of a long talk" for n in range(500)]
     for start in range(0, 60, 3):
-        data = blob(*words[start : start + 100])
+        data = encode_snapshot(*words[start : start + 100])
         before = {key async for key in store.list() if "/log/" in key}
         await storage.write(LATEST, data)
         assert await HoldfastStorage(store).read(LATEST) == data
         added = [key async for key in store.list() if "/log/" in key and key not in before]
         (segment,) = added
         assert start == 0 or len((await store.get(segment)).value) < 2500
-    edited = blob("something else", *words[58:157])
+    edited = encode_snapshot("something else", *words[58:157])
     await storage.write(LATEST, edited)
     assert await HoldfastStorage(store).read(LATEST) == edited
 
@@ -172,11 +174,11 @@ async def test_a_failed_write_leaves_the_old_or_the_new_bytes(kind, is_done):
     disk = MemoryStateStore()
     faulty = FaultyStateStore(disk)
     storage = HoldfastStorage(faulty)
-    await storage.write(LATEST, blob("old"))
+    await storage.write(LATEST, encode_snapshot("old"))
     faulty.plan(Fault(1, kind, is_done))
     with pytest.raises((StorageError, *RAISED)):
-        await storage.write(LATEST, blob("new"))
-    wanted = blob("new") if is_done else blob("old")
+        await storage.write(LATEST, encode_snapshot("new"))
+    wanted = encode_snapshot("new") if is_done else encode_snapshot("old")
     assert await HoldfastStorage(disk).read(LATEST) == wanted
     if kind != "crash":
         assert await storage.read(LATEST) == wanted
@@ -185,7 +187,7 @@ async def test_a_failed_write_leaves_the_old_or_the_new_bytes(kind, is_done):
 @async_test
 async def test_damage_is_a_storage_error_that_names_the_key():
     store = MemoryStateStore()
-    await HoldfastStorage(store).write(LATEST, blob("one"))
+    await HoldfastStorage(store).write(LATEST, encode_snapshot("one"))
     (segment,) = [key async for key in store.list() if "/log/" in key]
     await store.put(segment, b'{"damaged": true}')
     with pytest.raises(StorageError, match=f"read.*{segment}"):
@@ -197,7 +199,7 @@ def test_threads_may_share_a_storage():
 
     def work(number):
         for turn in range(5):
-            data = blob(*(["x"] * turn), who=number)
+            data = encode_snapshot(*(["x"] * turn), who=number)
             asyncio.run(storage.write(LATEST.replace("waiter", f"w{number % 2}"), data))
 
     threads = [threading.Thread(target=work, args=[number]) for number in range(4)]
@@ -227,11 +229,13 @@ async def test_the_last_of_concurrent_writers_counts(tmp_path):
         async def work(number):
             for turn in range(4):
                 key = KEPT[0].replace("b00", f"{number}{turn:02}")
-                await storages[number].write(key, blob(*"abc"[:turn], n=number))
-            await storages[number].write(LATEST, blob("z", n=number))
+                await storages[number].write(key, encode_snapshot(*"abc"[:turn], n=number))
+            await storages[number].write(LATEST, encode_snapshot("z", n=number))
 
         await asyncio.gather(*map(work, range(4)))
-        assert await storages[0].read(LATEST) in [blob("z", n=number) for number in range(4)]
+        assert await storages[0].read(LATEST) in [
+            encode_snapshot("z", n=number) for number in range(4)
+        ]
         assert len(await storages[0].list(FOLDER)) == 17
         session = await Session.open(store, agent_id="waiter", session_id="ses")
         assert (await session.verify()).ok
@@ -241,10 +245,10 @@ async def test_the_last_of_concurrent_writers_counts(tmp_path):
 async def test_a_session_that_another_process_deleted_starts_again():
     store = MemoryStateStore()
     storage = HoldfastStorage(store)
-    await storage.write(LATEST, blob("old"))
+    await storage.write(LATEST, encode_snapshot("old"))
     await SnapshotArchive(store).delete_session(session_id="ses")
     assert await storage.read(LATEST) is None
-    await storage.write(KEPT[0], blob("new"))
+    await storage.write(KEPT[0], encode_snapshot("new"))
     assert await HoldfastStorage(store).list("") == [KEPT[0]]
 
 
@@ -254,12 +258,14 @@ async def test_the_latest_is_found_after_keyframes_and_among_many_sessions(monke
     storage = HoldfastStorage(store := MemoryStateStore())
     for number in range(10):
         folder = FOLDER.replace("/ses/", f"/ses{number}/")
-        await storage.write(f"{folder}snapshot_latest.json", blob("one", n=number))
-        await storage.write(f"{folder}immutable_history/snapshot_{IDS[0]}.json", blob("1", "2"))
+        await storage.write(f"{folder}snapshot_latest.json", encode_snapshot("one", n=number))
+        await storage.write(
+            f"{folder}immutable_history/snapshot_{IDS[0]}.json", encode_snapshot("1", "2")
+        )
     for number in range(10):
         key = LATEST.replace("/ses/", f"/ses{number}/")
         for each in (storage, HoldfastStorage(store)):
-            assert await each.read(key) == blob("one", n=number)
+            assert await each.read(key) == encode_snapshot("one", n=number)
     assert len(await storage.list("session/")) == 20
 
 
@@ -267,11 +273,11 @@ async def test_the_latest_is_found_after_keyframes_and_among_many_sessions(monke
 async def test_a_checkpoint_after_a_restore_does_not_change_the_latest():
     store = MemoryStateStore()
     storage = HoldfastStorage(store)
-    await storage.write(KEPT[0], blob("one"))
-    await storage.write(LATEST, blob("one", "two"))
+    await storage.write(KEPT[0], encode_snapshot("one"))
+    await storage.write(LATEST, encode_snapshot("one", "two"))
     session = await Session.open(store, agent_id="waiter", session_id="ses")
     await session.restore(IDS[0])
-    await storage.write(KEPT[1], blob("one", "three"))
-    assert await storage.read(LATEST) == blob("one")
+    await storage.write(KEPT[1], encode_snapshot("one", "three"))
+    assert await storage.read(LATEST) == encode_snapshot("one")
     await storage.delete(KEPT[1])
-    assert await HoldfastStorage(store).read(LATEST) == blob("one")
+    assert await HoldfastStorage(store).read(LATEST) == encode_snapshot("one")

@@ -9,7 +9,7 @@ pytest.importorskip("strands")
 from strands.multiagent import GraphBuilder
 from strands.session import SnapshotSessionManager
 
-from adapters.scripted_strands import waiter
+from adapters.scripted_strands import make_waiter
 from holdfast import (
     BlockingSession,
     Catalog,
@@ -30,25 +30,25 @@ def always(**_):
     return True
 
 
-def texts(agent):
+def list_texts(agent):
     return [part["text"] for each in agent.messages for part in each["content"] if "text" in part]
 
 
-def key_of(snapshot_id):
+def snapshot_key(snapshot_id):
     folder = "session/ses/scopes/agent/waiter/snapshots/immutable_history"
     return f"{folder}/snapshot_{snapshot_id}.json"
 
 
 def test_an_agent_resumes_on_every_backend(new_state_store):
     store = new_state_store()
-    agent = waiter(HoldfastStorage(store), CALL, "Two tables", snapshot_trigger=always)
+    agent = make_waiter(HoldfastStorage(store), CALL, "Two tables", snapshot_trigger=always)
     agent.state.set("guests", 2)
     agent("A table?")
-    resumed = waiter(HoldfastStorage(store), "You are welcome")
+    resumed = make_waiter(HoldfastStorage(store), "You are welcome")
     assert resumed.messages == agent.messages
     assert resumed.state.get() == {"guests": 2}
     resumed("Thanks")
-    assert texts(waiter(HoldfastStorage(store))) == [
+    assert list_texts(make_waiter(HoldfastStorage(store))) == [
         "A table?",
         "Two tables",
         "Thanks",
@@ -60,7 +60,7 @@ def test_an_agent_resumes_on_every_backend(new_state_store):
 @async_test
 async def test_an_agent_is_stored_as_a_holdfast_session():
     store = MemoryStateStore()
-    agent = waiter(HoldfastStorage(store), CALL, "Two tables")
+    agent = make_waiter(HoldfastStorage(store), CALL, "Two tables")
     agent.state.set("guests", 2)
     await agent.invoke_async("A table?")
     assert await Catalog(store).agents() == ["waiter"]
@@ -74,7 +74,7 @@ async def test_an_agent_is_stored_as_a_holdfast_session():
 @async_test
 async def test_the_document_of_an_agent_has_its_messages_and_values():
     storage = HoldfastStorage(MemoryStateStore())
-    agent = waiter(storage, "Welcome", CALL, "Two", snapshot_trigger=always)
+    agent = make_waiter(storage, "Welcome", CALL, "Two", snapshot_trigger=always)
     agent.state.set("guests", 2)
     await agent.invoke_async("Hello")
     (first,) = await agent._session_manager.list_snapshot_ids(agent)
@@ -91,7 +91,7 @@ async def test_the_document_of_an_agent_has_its_messages_and_values():
 @async_test
 async def test_strands_restores_snapshots_of_its_history():
     storage = HoldfastStorage(MemoryStateStore())
-    agent = waiter(storage, "one", "two", "three", snapshot_trigger=always)
+    agent = make_waiter(storage, "one", "two", "three", snapshot_trigger=always)
     manager = agent._session_manager
     for word in ("1", "2", "3"):
         await agent.invoke_async(word)
@@ -99,61 +99,66 @@ async def test_strands_restores_snapshots_of_its_history():
     assert len(ids) == 3
     assert await manager.list_snapshot_ids(agent, limit=1, start_after=ids[0]) == ids[1:2]
     assert await manager.restore_snapshot(agent, snapshot_id=ids[0])
-    assert texts(agent) == ["1", "one"]
+    assert list_texts(agent) == ["1", "one"]
     assert await manager.restore_snapshot(agent)
-    assert texts(agent) == ["1", "one", "2", "two", "3", "three"]
+    assert list_texts(agent) == ["1", "one", "2", "two", "3", "three"]
 
 
 @async_test
 async def test_a_checkpoint_does_not_change_the_latest():
     storage = HoldfastStorage(MemoryStateStore())
-    agent = waiter(storage, "one", "two", save_latest_on="trigger")
+    agent = make_waiter(storage, "one", "two", save_latest_on="trigger")
     await agent.invoke_async("1")
     checkpoint = await agent._session_manager.save_snapshot(agent, is_latest=False)
-    assert texts(waiter(storage)) == []
+    assert list_texts(make_waiter(storage)) == []
     await agent._session_manager.save_snapshot(agent, is_latest=True)
     await agent.invoke_async("2")
     later = await agent._session_manager.save_snapshot(agent, is_latest=False)
-    assert texts(waiter(storage)) == ["1", "one"]
+    assert list_texts(make_waiter(storage)) == ["1", "one"]
     assert await agent._session_manager.list_snapshot_ids(agent) == [checkpoint, later]
 
 
 def test_an_agent_resumes_from_a_state_that_holdfast_restored():
     store = MemoryStateStore()
-    agent = waiter(HoldfastStorage(store), "one", "two", snapshot_trigger=always)
+    agent = make_waiter(HoldfastStorage(store), "one", "two", snapshot_trigger=always)
     agent("1")
     agent("2")
     (first, _) = run_async(agent._session_manager.list_snapshot_ids(agent))
     session = BlockingSession.open(store, agent_id="waiter", session_id="ses")
     session.restore(first)
-    resumed = waiter(HoldfastStorage(store), "other")
-    assert texts(resumed) == ["1", "one"]
+    resumed = make_waiter(HoldfastStorage(store), "other")
+    assert list_texts(resumed) == ["1", "one"]
     resumed("3")
-    assert texts(waiter(HoldfastStorage(store))) == ["1", "one", "3", "other"]
+    assert list_texts(make_waiter(HoldfastStorage(store))) == ["1", "one", "3", "other"]
     saved = session.save()
-    assert run_async(HoldfastStorage(store).read(key_of(saved.snapshot_id)))
+    assert run_async(HoldfastStorage(store).read(snapshot_key(saved.snapshot_id)))
     assert session.verify().ok
 
 
 def test_a_fork_at_a_checkpoint_is_another_strands_session():
     store = MemoryStateStore()
-    agent = waiter(HoldfastStorage(store), "one", "two", snapshot_trigger=always)
+    agent = make_waiter(HoldfastStorage(store), "one", "two", snapshot_trigger=always)
     agent("1")
     agent("2")
     (first, _) = run_async(agent._session_manager.list_snapshot_ids(agent))
     session = BlockingSession.open(store, agent_id="waiter", session_id="ses")
     session.fork("ses_2", at=first)
-    fork = waiter(HoldfastStorage(store), "three", session_id="ses_2")
-    assert texts(fork) == ["1", "one"]
+    fork = make_waiter(HoldfastStorage(store), "three", session_id="ses_2")
+    assert list_texts(fork) == ["1", "one"]
     fork("3")
-    assert texts(waiter(HoldfastStorage(store), session_id="ses_2")) == ["1", "one", "3", "three"]
-    assert texts(waiter(HoldfastStorage(store))) == ["1", "one", "2", "two"]
+    assert list_texts(make_waiter(HoldfastStorage(store), session_id="ses_2")) == [
+        "1",
+        "one",
+        "3",
+        "three",
+    ]
+    assert list_texts(make_waiter(HoldfastStorage(store))) == ["1", "one", "2", "two"]
 
 
 @async_test
 async def test_a_document_of_any_snapshot_is_imported_and_resumed():
     here, there = MemoryStateStore(), MemoryStateStore()
-    agent = waiter(HoldfastStorage(here), "one", "two", snapshot_trigger=always)
+    agent = make_waiter(HoldfastStorage(here), "one", "two", snapshot_trigger=always)
     await agent.invoke_async("1")
     await agent.invoke_async("2")
     (first, _) = await agent._session_manager.list_snapshot_ids(agent)
@@ -163,8 +168,8 @@ async def test_a_document_of_any_snapshot_is_imported_and_resumed():
     await manager.import_session(manager.from_dict(now.to_dict()), session_id="now")
     await manager.import_session(manager.from_dict(then.to_dict()), session_id="then")
     storage = HoldfastStorage(there)
-    assert texts(waiter(storage, session_id="now")) == ["1", "one", "2", "two"]
-    assert texts(waiter(storage, session_id="then")) == ["1", "one"]
+    assert list_texts(make_waiter(storage, session_id="now")) == ["1", "one", "2", "two"]
+    assert list_texts(make_waiter(storage, session_id="then")) == ["1", "one"]
     added = now.snapshot.diff(then.snapshot)["added"]
     assert added == [("messages", "000000000002"), ("messages", "000000000003")]
 
@@ -177,13 +182,13 @@ async def test_deleting_a_session_deletes_all_of_it_and_nothing_else():
     await other.commit()
     before = [key async for key in store.list()]
     storage = HoldfastStorage(store)
-    agent = waiter(storage, "one", "two", snapshot_trigger=always)
+    agent = make_waiter(storage, "one", "two", snapshot_trigger=always)
     await agent.invoke_async("1")
     await agent.invoke_async("2")
     await storage.write("context/ses/1", b"stash")
     await SnapshotSessionManager("ses", storage=storage).delete_session()
     assert [key async for key in store.list()] == before
-    assert texts(waiter(storage)) == []
+    assert list_texts(make_waiter(storage)) == []
 
 
 @async_test
@@ -193,7 +198,7 @@ async def test_deleting_a_session_keeps_other_agents():
     other.record("noted", changes={"set": [("notes", "n", 1)], "delete": []})
     await other.commit()
     storage = HoldfastStorage(store)
-    await waiter(storage, "one").invoke_async("1")
+    await make_waiter(storage, "one").invoke_async("1")
     await SnapshotSessionManager("ses", storage=storage).delete_session()
     assert await storage.list("") == []
     await other.reload()
@@ -206,7 +211,7 @@ async def test_an_orchestrator_resumes_as_a_multi_agent_session():
 
     def graph(*answers):
         builder = GraphBuilder()
-        builder.add_node(waiter(None, *answers), "cook")
+        builder.add_node(make_waiter(None, *answers), "cook")
         builder.set_graph_id("kitchen")
         builder.set_max_node_executions(5)
         manager = SnapshotSessionManager("ses", storage=HoldfastStorage(store))
@@ -226,11 +231,11 @@ async def test_an_orchestrator_resumes_as_a_multi_agent_session():
 CRASHING = """
 import asyncio, os, sys
 import holdfast
-from adapters.scripted_strands import waiter
+from adapters.scripted_strands import make_waiter
 from holdfast.adapters.strands import HoldfastStorage
 
 storage = HoldfastStorage(holdfast.open_state_store(sys.argv[1]))
-agent = waiter(storage, "Welcome", save_latest_on="message")
+agent = make_waiter(storage, "Welcome", save_latest_on="message")
 agent.state.set("guests", 2)
 agent("Hello")
 agent.model.stream = lambda *rest, **more: os._exit(137)
@@ -244,8 +249,8 @@ def test_a_new_process_continues_after_a_crash(tmp_path, scheme):
     ended = run_python(CRASHING, url)
     assert ended.returncode == 137, ended.stderr
     store = open_state_store(url)
-    agent = waiter(HoldfastStorage(store), "Two")
-    assert texts(agent) == ["Hello", "Welcome", "A table?"]
+    agent = make_waiter(HoldfastStorage(store), "Two")
+    assert list_texts(agent) == ["Hello", "Welcome", "A table?"]
     assert agent.state.get() == {"guests": 2}
     agent("Are you there?")
     assert (

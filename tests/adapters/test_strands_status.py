@@ -17,8 +17,8 @@ from strands.multiagent import GraphBuilder, Swarm
 from strands.session import SnapshotSessionManager
 from strands.types.exceptions import StorageError
 
-from adapters.scripted_strands import ScriptedModel, tables, waiter
-from adapters.test_strands import KEPT, LATEST, blob
+from adapters.scripted_strands import ScriptedModel, make_waiter, tables
+from adapters.test_strands import KEPT, LATEST, encode_snapshot
 from holdfast import Session, open_state_store
 from holdfast.adapters.strands import HoldfastSessionManager, HoldfastStorage
 from holdfast.stores.memory import MemoryStateStore
@@ -37,18 +37,18 @@ class WatchingModel(ScriptedModel):
         self.seen = []
 
     async def stream(self, *rest, **more):
-        self.seen.append(await status(self.store))
+        self.seen.append(await read_status(self.store))
         async for event in super().stream(*rest, **more):
             yield event
 
 
-async def status(store, agent_id="waiter", scope="agent"):
+async def read_status(store, agent_id="waiter", scope="agent"):
     """Return the committed status of the session."""
     session = await Session.open(store, agent_id=agent_id, session_id="ses", scope=scope)
     return session.status
 
 
-async def statuses(store, agent_id="waiter", scope="agent"):
+async def list_statuses(store, agent_id="waiter", scope="agent"):
     """Return every status that the session had, in order."""
     found = await Session.open(store, agent_id=agent_id, session_id="ses", scope=scope)
     seen = []
@@ -58,7 +58,7 @@ async def statuses(store, agent_id="waiter", scope="agent"):
     return seen
 
 
-def agent_with(manager, *answers, model=None, tools=(tables,)):
+def make_agent(manager, *answers, model=None, tools=(tables,)):
     """Return an agent with a session manager."""
     return Agent(
         model=model or ScriptedModel(*answers),
@@ -84,10 +84,10 @@ def pay(tool_context, amount: int) -> str:
 async def test_a_finished_run_is_completed(manager, new_state_store):
     async with new_state_store() as store:
         storage = HoldfastStorage(store)
-        await agent_with(manager("ses", storage=storage), CALL, "Two").invoke_async("A table?")
-        assert await status(store) == "completed"
-        await agent_with(manager("ses", storage=storage), "Bye").invoke_async("Thanks")
-        assert await status(store) == "completed"
+        await make_agent(manager("ses", storage=storage), CALL, "Two").invoke_async("A table?")
+        assert await read_status(store) == "completed"
+        await make_agent(manager("ses", storage=storage), "Bye").invoke_async("Thanks")
+        assert await read_status(store) == "completed"
         assert (await storage.document("ses", "waiter")).state.status == "completed"
 
 
@@ -98,9 +98,9 @@ async def test_a_run_that_saves_each_message_is_running():
     manager = SnapshotSessionManager(
         "ses", storage=HoldfastStorage(store), save_latest_on="message"
     )
-    await agent_with(manager, model=model).invoke_async("A table?")
+    await make_agent(manager, model=model).invoke_async("A table?")
     assert model.seen == ["running", "running"]
-    assert await statuses(store) == ["pending", "running", "completed"]
+    assert await list_statuses(store) == ["pending", "running", "completed"]
 
 
 @async_test
@@ -109,9 +109,9 @@ async def test_our_manager_commits_the_start_of_a_run():
     for answer in ("One", "Two"):
         model = WatchingModel(store, answer)
         manager = HoldfastSessionManager("ses", storage=HoldfastStorage(store))
-        await agent_with(manager, model=model).invoke_async("Hello")
+        await make_agent(manager, model=model).invoke_async("Hello")
         assert model.seen == ["running"]
-    found = await statuses(store)
+    found = await list_statuses(store)
     assert found == ["pending", "running", "completed", "running", "completed"]
 
 
@@ -121,14 +121,14 @@ async def test_an_interrupted_run_waits_for_a_person(manager):
     store = MemoryStateStore()
     storage = HoldfastStorage(store)
     call = ("pay", "call_1", {"amount": 5})
-    agent = agent_with(manager("ses", storage=storage), call, "Paid", tools=[pay])
+    agent = make_agent(manager("ses", storage=storage), call, "Paid", tools=[pay])
     result = await agent.invoke_async("Pay, please")
     assert result.stop_reason == "interrupt"
-    assert await status(store) == "waiting"
+    assert await read_status(store) == "waiting"
     (interrupt,) = result.interrupts
     answer = {"interruptResponse": {"interruptId": interrupt.id, "response": "yes"}}
     await agent.invoke_async([answer])
-    assert await status(store) == "completed"
+    assert await read_status(store) == "completed"
 
 
 @pytest.mark.parametrize("when", ["invocation", "message", "trigger"])
@@ -136,21 +136,21 @@ async def test_an_interrupted_run_waits_for_a_person(manager):
 async def test_a_run_that_raised_has_failed_and_the_next_one_is_completed(when):
     store = MemoryStateStore()
     manager = HoldfastSessionManager("ses", storage=HoldfastStorage(store), save_latest_on=when)
-    agent = agent_with(manager)
+    agent = make_agent(manager)
     with pytest.raises(IndexError):
         await agent.invoke_async("Hello")
-    assert await status(store) == "failed"
+    assert await read_status(store) == "failed"
     agent.model.answers.append("Welcome")
     await agent.invoke_async("Again")
-    assert await status(store) == "completed"
+    assert await read_status(store) == "completed"
 
 
 @async_test
 async def test_a_run_that_failed_is_not_completed_with_the_manager_of_strands():
     store = MemoryStateStore()
     with pytest.raises(IndexError):
-        await waiter(HoldfastStorage(store)).invoke_async("Hello")
-    assert await status(store) == "running"
+        await make_waiter(HoldfastStorage(store)).invoke_async("Hello")
+    assert await read_status(store) == "running"
 
 
 @async_test
@@ -165,37 +165,37 @@ async def test_a_run_cancelled_by_its_task_or_the_agent_is_cancelled():
             yield {}
 
     manager = HoldfastSessionManager("ses", storage=HoldfastStorage(store))
-    run = asyncio.create_task(agent_with(manager, model=Slow()).invoke_async("Hello"))
+    run = asyncio.create_task(make_agent(manager, model=Slow()).invoke_async("Hello"))
     await asked.wait()
-    assert await status(store) == "running"
+    assert await read_status(store) == "running"
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run
-    assert await status(store) == "cancelled"
+    assert await read_status(store) == "cancelled"
 
     manager = HoldfastSessionManager("ses", storage=HoldfastStorage(store))
-    agent = agent_with(manager, CALL, "Two")
+    agent = make_agent(manager, CALL, "Two")
 
     agent.add_hook(lambda _: agent.cancel(), AfterToolCallEvent)
     result = await agent.invoke_async("A table?")
     assert result.stop_reason == "cancelled"
-    assert await status(store) == "cancelled"
+    assert await read_status(store) == "cancelled"
 
 
 def test_a_blocking_run_has_a_status():
     store = MemoryStateStore()
-    agent = agent_with(HoldfastSessionManager("ses", storage=HoldfastStorage(store)), "Hi")
+    agent = make_agent(HoldfastSessionManager("ses", storage=HoldfastStorage(store)), "Hi")
     agent("Hello")
-    assert asyncio.run(status(store)) == "completed"
+    assert asyncio.run(read_status(store)) == "completed"
     with pytest.raises(IndexError):
         agent("Again")
-    assert asyncio.run(status(store)) == "failed"
+    assert asyncio.run(read_status(store)) == "failed"
 
 
 # --------------------------------------------------------------------------- orchestrators
 
 
-def graph_of(agent, manager):
+def make_graph(agent, manager):
     """Return a graph of one agent."""
     builder = GraphBuilder()
     builder.add_node(agent, "cook")
@@ -210,27 +210,29 @@ def graph_of(agent, manager):
 async def test_a_graph_is_completed_or_failed(manager):
     store = MemoryStateStore()
     storage = HoldfastStorage(store)
-    await graph_of(waiter(None, "soup"), manager("ses", storage=storage)).invoke_async("What?")
-    assert await status(store, "kitchen", "multi_agent") == "completed"
-    assert "running" in await statuses(store, "kitchen", "multi_agent")
+    await make_graph(make_waiter(None, "soup"), manager("ses", storage=storage)).invoke_async(
+        "What?"
+    )
+    assert await read_status(store, "kitchen", "multi_agent") == "completed"
+    assert "running" in await list_statuses(store, "kitchen", "multi_agent")
     with pytest.raises(IndexError):
-        await graph_of(waiter(None), manager("ses", storage=storage)).invoke_async("What?")
-    assert await status(store, "kitchen", "multi_agent") == "failed"
+        await make_graph(make_waiter(None), manager("ses", storage=storage)).invoke_async("What?")
+    assert await read_status(store, "kitchen", "multi_agent") == "failed"
 
 
 @pytest.mark.parametrize("manager", MANAGERS)
 @async_test
 async def test_a_graph_that_is_interrupted_waits(manager):
     store = MemoryStateStore()
-    cook = agent_with(None, ("pay", "call_1", {"amount": 5}), "Paid", tools=[pay])
-    graph = graph_of(cook, manager("ses", storage=HoldfastStorage(store)))
+    cook = make_agent(None, ("pay", "call_1", {"amount": 5}), "Paid", tools=[pay])
+    graph = make_graph(cook, manager("ses", storage=HoldfastStorage(store)))
     result = await graph.invoke_async("Pay")
-    assert await status(store, "kitchen", "multi_agent") == "waiting"
+    assert await read_status(store, "kitchen", "multi_agent") == "waiting"
     (interrupt,) = result.interrupts
     await graph.invoke_async(
         [{"interruptResponse": {"interruptId": interrupt.id, "response": "yes"}}]
     )
-    assert await status(store, "kitchen", "multi_agent") == "completed"
+    assert await read_status(store, "kitchen", "multi_agent") == "completed"
 
 
 @pytest.mark.parametrize("manager", MANAGERS)
@@ -242,19 +244,19 @@ async def test_a_swarm_is_completed(manager):
         [cook], id="kitchen", session_manager=manager("ses", storage=HoldfastStorage(store))
     )
     await swarm.invoke_async("What is there?")
-    assert await status(store, "kitchen", "multi_agent") == "completed"
+    assert await read_status(store, "kitchen", "multi_agent") == "completed"
 
 
 @async_test
 async def test_a_graph_whose_stream_is_closed_is_cancelled():
     store = MemoryStateStore()
     manager = HoldfastSessionManager("ses", storage=HoldfastStorage(store))
-    stream = graph_of(waiter(None, "soup"), manager).stream_async("Hello")
+    stream = make_graph(make_waiter(None, "soup"), manager).stream_async("Hello")
     async for _ in stream:
-        assert await status(store, "kitchen", "multi_agent") == "running"
+        assert await read_status(store, "kitchen", "multi_agent") == "running"
         break
     await stream.aclose()
-    assert await status(store, "kitchen", "multi_agent") == "cancelled"
+    assert await read_status(store, "kitchen", "multi_agent") == "cancelled"
 
 
 @async_test
@@ -264,16 +266,16 @@ async def test_a_status_is_committed_after_a_cancelled_save():
     loop.run_in_executor(None, release.wait)
     store = MemoryStateStore()
     storage = HoldfastStorage(store)
-    save = asyncio.create_task(storage.write(LATEST, blob("hello")))
+    save = asyncio.create_task(storage.write(LATEST, encode_snapshot("hello")))
     await asyncio.sleep(0)
     save.cancel()
     with pytest.raises(asyncio.CancelledError):
         await save
     release.set()
     await storage.set_status("ses", "waiter", "cancelled")
-    assert await status(store) == "cancelled"
-    assert await statuses(store) == ["pending", "running", "cancelled"]
-    assert await storage.read(LATEST) == blob("hello")
+    assert await read_status(store) == "cancelled"
+    assert await list_statuses(store) == ["pending", "running", "cancelled"]
+    assert await storage.read(LATEST) == encode_snapshot("hello")
 
 
 # ------------------------------------------------------------------------------------ stored data
@@ -283,16 +285,16 @@ async def test_a_status_is_committed_after_a_cancelled_save():
 async def test_a_status_is_written_with_the_snapshot_or_when_it_changes():
     store = MemoryStateStore()
     storage = HoldfastStorage(store)
-    await storage.write(LATEST, blob("hello"))
+    await storage.write(LATEST, encode_snapshot("hello"))
     segments = [key async for key in store.list() if "/log/" in key]
     assert len(segments) == 1
-    assert await status(store) == "running"
+    assert await read_status(store) == "running"
     await storage.set_status("ses", "waiter", "running")
     assert [key async for key in store.list() if "/log/" in key] == segments
     await storage.set_status("ses", "waiter", "failed")
     assert len([key async for key in store.list() if "/log/" in key]) == 2
-    assert await status(store) == "failed"
-    assert await HoldfastStorage(store).read(LATEST) == blob("hello")
+    assert await read_status(store) == "failed"
+    assert await HoldfastStorage(store).read(LATEST) == encode_snapshot("hello")
     with pytest.raises(StorageError, match="set the status of 'ses'.*invalid status 'done'"):
         await storage.set_status("ses", "waiter", "done")
 
@@ -301,13 +303,13 @@ async def test_a_status_is_written_with_the_snapshot_or_when_it_changes():
 async def test_a_status_after_a_checkpoint_does_not_change_the_latest():
     store = MemoryStateStore()
     storage = HoldfastStorage(store)
-    await storage.write(LATEST, blob("one"))
-    await storage.write(KEPT[0], blob("one", "two"))
+    await storage.write(LATEST, encode_snapshot("one"))
+    await storage.write(KEPT[0], encode_snapshot("one", "two"))
     await storage.set_status("ses", "waiter", "failed")
     for each in (storage, HoldfastStorage(store)):
-        assert await each.read(LATEST) == blob("one")
+        assert await each.read(LATEST) == encode_snapshot("one")
         assert await each.list() == [KEPT[0], LATEST]
-    assert await status(store) == "failed"
+    assert await read_status(store) == "failed"
 
 
 @async_test
@@ -315,7 +317,7 @@ async def test_bytes_that_are_not_a_snapshot_do_not_change_the_status():
     store = MemoryStateStore()
     storage = HoldfastStorage(store)
     await storage.write(LATEST, b"not json")
-    assert await status(store) == "pending"
+    assert await read_status(store) == "pending"
     assert await storage.read(LATEST) == b"not json"
 
 
@@ -325,7 +327,7 @@ async def test_a_checkpoint_has_the_status_of_its_time(tmp_path):
         manager = SnapshotSessionManager(
             "ses", storage=HoldfastStorage(store), snapshot_trigger=lambda **_: True
         )
-        await agent_with(manager, CALL, "Two").invoke_async("A table?")
+        await make_agent(manager, CALL, "Two").invoke_async("A table?")
         session = await Session.open(store, agent_id="waiter", session_id="ses")
         (info,) = (await session.archive.list_snapshots(location=session.location)).snapshots
         assert info.status == "completed"

@@ -14,8 +14,8 @@ from strands.storage.storage import _EPHEMERAL, _NAMESPACED, _NamespacedStorage
 from strands.types.exceptions import StorageError
 from strands.vended_memory_stores.file_memory_store import FileMemoryStore
 
-from adapters.scripted_strands import waiter
-from adapters.test_strands import IDS, LATEST, blob
+from adapters.scripted_strands import make_waiter
+from adapters.test_strands import IDS, LATEST, encode_snapshot
 from holdfast import open_state_store
 from holdfast.adapters.strands import HoldfastStorage
 from holdfast.stores.memory import MemoryStateStore
@@ -146,11 +146,11 @@ class TestStorage:
 
     @async_test
     async def test_snapshots_are_listed_and_read_like_other_entries(self, storage):
-        await storage.write(LATEST, blob("one"))
+        await storage.write(LATEST, encode_snapshot("one"))
         await storage.write("memory/m/x.md", b"note")
         assert await storage.list() == ["memory/m/x.md", LATEST]
         assert await storage.namespace("session").list("ses/") == [LATEST.removeprefix("session/")]
-        assert await storage.namespace("session/ses").read(LATEST[12:]) == blob("one")
+        assert await storage.namespace("session/ses").read(LATEST[12:]) == encode_snapshot("one")
 
     # ------------------------------------------------------------------------------ namespaces
 
@@ -200,9 +200,9 @@ class TestStorage:
     @async_test
     async def test_agents_in_two_namespaces_are_independent(self, storage):
         red, blue = storage.namespace("red"), storage.namespace("blue")
-        await waiter(red, "one").invoke_async("1")
-        assert waiter(blue).messages == []
-        assert len(waiter(red).messages) == 2
+        await make_waiter(red, "one").invoke_async("1")
+        assert make_waiter(blue).messages == []
+        assert len(make_waiter(red).messages) == 2
         assert await red.list("") == [LATEST.removeprefix("session/")]
         await SnapshotSessionManager("ses", storage=red).delete_session()
         assert await storage.list() == []
@@ -235,7 +235,7 @@ class TestStorage:
 
     @async_test
     async def test_a_search_finds_words_of_sessions_and_of_keys(self, storage):
-        await storage.write(LATEST, blob("goulash"))
+        await storage.write(LATEST, encode_snapshot("goulash"))
         await storage.write("notes/goulash", b"\xff\xfe")
         found = await storage.search("goulash")
         assert sorted(each.key for each in found) == ["notes/goulash", LATEST]
@@ -305,7 +305,7 @@ async def test_a_search_in_a_namespace_reads_only_its_entries():
     store = ObservedStore()
     storage = HoldfastStorage(store)
     for number in range(20):
-        await storage.write(LATEST.replace("/ses/", f"/ses{number}/"), blob("soup"))
+        await storage.write(LATEST.replace("/ses/", f"/ses{number}/"), encode_snapshot("soup"))
         await storage.write(f"memory/other/{number}", b"soup")
     memory = FileMemoryStore(name="m", storage=storage)
     await memory.add("# Food\nsoup")
@@ -318,8 +318,8 @@ async def test_a_search_in_a_namespace_reads_only_its_entries():
 async def test_an_entry_that_cannot_be_read_does_not_fail_a_search():
     store = MemoryStateStore()
     storage = HoldfastStorage(store)
-    await storage.write(LATEST, blob("soup"))
-    await storage.write(LATEST.replace("/ses/", "/sound/"), blob("soup"))
+    await storage.write(LATEST, encode_snapshot("soup"))
+    await storage.write(LATEST.replace("/ses/", "/sound/"), encode_snapshot("soup"))
     await storage.write("notes/a", b"soup")
     (segment,) = [key async for key in store.list() if "/ses/" in key and "/log/" in key]
     whole = await store.get(segment)
@@ -354,10 +354,10 @@ async def test_the_session_namespace_holds_sessions():
     store = MemoryStateStore()
     storage = HoldfastStorage(store)
     key = LATEST.removeprefix("session/")
-    await storage.namespace("session").write(key, blob("one"))
-    assert await HoldfastStorage(store).read(LATEST) == blob("one")
+    await storage.namespace("session").write(key, encode_snapshot("one"))
+    assert await HoldfastStorage(store).read(LATEST) == encode_snapshot("one")
     history = f"{key.removesuffix('snapshot_latest.json')}immutable_history/snapshot_{IDS[0]}.json"
-    await storage.namespace("session").write(history, blob("one"))
+    await storage.namespace("session").write(history, encode_snapshot("one"))
     assert await storage.namespace("session").list("ses/") == [history, key]
     document = await storage.document("ses", "waiter")
     assert len(document.state.messages) == 1

@@ -20,7 +20,7 @@ from support.async_tests import async_test, run_async
 LINE = "import holdfast.console_script as c; c.main([])"
 
 
-def completion_variables(line: str) -> dict[str, str]:
+def make_completion_variables(line: str) -> dict[str, str]:
     """Return the variables that bash sets to complete a line."""
     return {
         "_HOLDFAST_COMPLETE": "complete_bash",
@@ -36,7 +36,7 @@ def complete_in_process(line: str, **environment: str) -> list[str]:
         capture_output=True,
         check=False,
         text=True,
-        env={**os.environ, **completion_variables(line), **environment},
+        env={**os.environ, **make_completion_variables(line), **environment},
     )
     assert found.stderr == ""
     return found.stdout.split()
@@ -48,7 +48,7 @@ def complete(run, monkeypatch):
 
     def call(line: str) -> list[str]:
         with monkeypatch.context() as patch:
-            for name, value in completion_variables(line).items():
+            for name, value in make_completion_variables(line).items():
                 patch.setenv(name, value)
             ran = run()
         assert ran.err == ""

@@ -46,11 +46,11 @@ def test_demo_prints_its_steps_and_leaves_its_files(run, tmp_path, monkeypatch):
 @pytest.mark.parametrize("program", ["/usr/bin/holdfast", None])
 def test_suggested_commands_work(run, tmp_path, monkeypatch, program):
     monkeypatch.setattr(shutil, "which", lambda _: program)
-    told = run("demo", "--folder", "play").out.split("Try next")[1].splitlines()[2:]
+    commands = run("demo", "--folder", "play").out.split("Try next")[1].splitlines()[2:]
     start = "  holdfast " if program else f"  {sys.executable} -m holdfast "
-    monkeypatch.chdir(told.pop(0).split()[1])
-    assert told.pop(0).startswith(f"{start}serve  # ")
-    lines = [part for line in told for part in line.replace(start, "").split(" && ")]
+    monkeypatch.chdir(commands.pop(0).split()[1])
+    assert commands.pop(0).startswith(f"{start}serve  # ")
+    lines = [part for line in commands for part in line.replace(start, "").split(" && ")]
     assert len(lines) == 8
     for line in lines:
         arguments = line.removeprefix("holdfast ").removeprefix(f"{start.strip()} ").split()

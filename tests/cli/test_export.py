@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import json
 import os
@@ -76,14 +75,9 @@ def test_id_of_both_an_agent_and_a_session_is_ambiguous(run, sample):
 
 
 def test_agent_whose_only_session_has_its_id_is_not_ambiguous(run, sample):
-    async def talk() -> None:
-        async with (
-            holdfast.open_state_store("sqlite:///state.db") as store,
-            holdfast.Session.open(store, agent_id="eve", session_id="eve") as session,
-        ):
-            session.add_message("user", "hello")
-
-    asyncio.run(talk())
+    url = "sqlite:///state.db"
+    with holdfast.BlockingSession.open(url, agent_id="eve", session_id="eve") as session:
+        session.add_message("user", "hello")
     ran = run("state", "export", "eve", "-o", "x.json")
     assert (ran.code, ran.err) == (0, "x.json: 1 message, 2 events of eve/eve\n")
 

@@ -118,8 +118,8 @@ def test_printed_undo_command_works(run, document):
 
 
 def test_format_command_hides_the_password():
-    said = format_command("holdfast state list", "bot", store="postgresql://ada:secret@host/db")
-    assert said == "holdfast state list --store 'postgresql://ada:***@host/db' bot"
+    text = format_command("holdfast state list", "bot", store="postgresql://ada:secret@host/db")
+    assert text == "holdfast state list --store 'postgresql://ada:***@host/db' bot"
 
 
 @pytest.mark.parametrize(

@@ -28,11 +28,11 @@ def chat(tmp_path):
 def checkpoint_database(tmp_path_factory):
     from langgraph.checkpoint.sqlite import SqliteSaver
 
-    from importers.graphs import talk, wait
+    from importers.graphs import run_conversation, wait
 
     path = tmp_path_factory.mktemp("threads") / "checkpoints.sqlite"
     with SqliteSaver.from_conn_string(str(path)) as saver:
-        talk(saver)
+        run_conversation(saver)
         wait(saver)
     return path
 
@@ -127,14 +127,16 @@ def test_a_graph_resumes_an_imported_thread(run, database):
     from langgraph.types import Command
 
     from holdfast.adapters.langgraph import HoldfastSaver
-    from importers.graphs import build, config
+    from importers.graphs import build, make_config
 
     names = ["--thread", "waiting", "--session", "here"]
     assert run("state", "import", "checkpoints.sqlite", *names, *NEW).code == 0
     with HoldfastSaver.from_url("sqlite:///new.db") as saver:
         graph = build(saver)
-        assert graph.get_state(config("here")).interrupts[0].value == {"question": "may I look?"}
-        result = graph.invoke(Command(resume="yes"), config("here"))
+        assert graph.get_state(make_config("here")).interrupts[0].value == {
+            "question": "may I look?"
+        }
+        result = graph.invoke(Command(resume="yes"), make_config("here"))
     assert "sun (yes)" in str(result["messages"])
     assert show(run, "here")["state"]["status"] == "completed"
 

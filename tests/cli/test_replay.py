@@ -35,7 +35,7 @@ def step_through(run, sample, monkeypatch):
     return call
 
 
-def event_numbers(text: str) -> list[int]:
+def read_event_numbers(text: str) -> list[int]:
     """Return the numbers of the printed events, in order."""
     return [int(seq) for seq in re.findall(r"(\d+) \d{4}-\d\d-\d\dT", text)]
 
@@ -43,13 +43,13 @@ def event_numbers(text: str) -> list[int]:
 def test_replay_prints_events_and_changes(run, sample):
     ran = run("replay", "ses_1")
     assert (ran.code, ran.err) == (0, "")
-    assert event_numbers(ran.out) == list(range(1, 11))
+    assert read_event_numbers(ran.out) == list(range(1, 11))
     assert "message.appended\n+ messages/000000000000\n" in ran.out
     assert 'tool.called {"tool": "[bold]loud[/] :bug: \\u001b[2J\\\\"}\n' in ran.out
 
 
 def test_replay_a_range(run, document):
-    assert event_numbers(run("replay", "incident.json", "--from", "3", "--to", "5").out) == [
+    assert read_event_numbers(run("replay", "incident.json", "--from", "3", "--to", "5").out) == [
         3,
         4,
         5,
@@ -58,7 +58,7 @@ def test_replay_a_range(run, document):
     ran.assert_failed("no event 99", "last event is 10", "events 1 to 10")
     run("replay", "ses_1", "--from", "11").assert_failed("no event 11")
     run("replay", "incident.json", "--from", "99").assert_failed("no event 99")
-    assert event_numbers(run("replay", "ses_1", "--from", "9", "--to", "99").out) == [9, 10]
+    assert read_event_numbers(run("replay", "ses_1", "--from", "9", "--to", "99").out) == [9, 10]
     run("replay", "ses_1", "--from", "5", "--to", "3").assert_usage_error("less than --from 5")
     run("replay", "ses_1", "--from", "0").assert_usage_error("--from")
 
@@ -89,10 +89,10 @@ def test_pruned_events_are_an_error(run, sample, format_):
     )
     run("replay", "ses_1", "--from", "4", "--to", "4", *as_).assert_failed("event 4 was pruned")
     assert run("replay", "ses_1", *as_).code == 0
-    assert event_numbers(run("replay", "ses_1").out) == [11]
+    assert read_event_numbers(run("replay", "ses_1").out) == [11]
     assert run("state", "export", "research-bot", "-o", "x.json").code == 0
     run("replay", "x.json", "--to", "3", *as_).assert_failed("events 1 to 3 were pruned")
-    assert event_numbers(run("replay", "x.json").out) == [11]
+    assert read_event_numbers(run("replay", "x.json").out) == [11]
 
 
 def test_fully_pruned_session_has_nothing_to_replay(run, sample):
@@ -102,50 +102,50 @@ def test_fully_pruned_session_has_nothing_to_replay(run, sample):
 
 
 def test_replay_up_to_a_ref(run, sample):
-    assert event_numbers(run("replay", "ses_1@tag:turn=1").out) == [1, 2, 3, 4, 5]
-    assert event_numbers(run("replay", "ses_1@4", "--from", "3").out) == [3, 4]
-    assert event_numbers(run("replay", f"ses_1@{sample.second}").out) == list(range(1, 11))
+    assert read_event_numbers(run("replay", "ses_1@tag:turn=1").out) == [1, 2, 3, 4, 5]
+    assert read_event_numbers(run("replay", "ses_1@4", "--from", "3").out) == [3, 4]
+    assert read_event_numbers(run("replay", f"ses_1@{sample.second}").out) == list(range(1, 11))
 
 
 def test_shared_session_needs_an_agent(run, sample):
     run("replay", "ses_shared").assert_failed("--agent")
-    assert event_numbers(run("replay", "ses_shared", "--agent", "bob").out) == [1, 2]
+    assert read_event_numbers(run("replay", "ses_shared", "--agent", "bob").out) == [1, 2]
 
 
 def test_step_without_a_terminal_prints_all(run, sample):
-    assert event_numbers(run("replay", "ses_1", "--step").out) == list(range(1, 11))
+    assert read_event_numbers(run("replay", "ses_1", "--step").out) == list(range(1, 11))
 
 
 def test_next_and_back_keys(step_through):
-    assert event_numbers(step_through("n", " ", "b", "N", "q")) == [1, 2, 3, 2, 3]
-    assert event_numbers(step_through("\r", "\n", "p", "q")) == [1, 2, 3, 2]
+    assert read_event_numbers(step_through("n", " ", "b", "N", "q")) == [1, 2, 3, 2, 3]
+    assert read_event_numbers(step_through("\r", "\n", "p", "q")) == [1, 2, 3, 2]
 
 
 @pytest.mark.parametrize("mode", ["\x1b[", "\x1bO"])
 def test_arrow_keys(step_through, mode):
     right, left, up, down = (mode + letter for letter in "CDAB")
-    assert event_numbers(step_through(right, down, left, up, "q")) == [1, 2, 3, 2, 1]
+    assert read_event_numbers(step_through(right, down, left, up, "q")) == [1, 2, 3, 2, 1]
 
 
 def test_first_and_last_event(step_through):
     text = step_through("b", "g", "n", "q", typed="10\n")
-    assert event_numbers(text) == [1, 10]
+    assert read_event_numbers(text) == [1, 10]
     assert "this is the first step" in text
     assert "this is the last step" in text
 
 
 def test_go_to_an_event_or_the_nearest(step_through):
-    assert event_numbers(step_through("g", "n", "g", "q", typed="7\n99\n")) == [1, 7, 8, 10]
-    assert event_numbers(step_through("g", "q", typed="what\n4\n")) == [1, 4]
+    assert read_event_numbers(step_through("g", "n", "g", "q", typed="7\n99\n")) == [1, 7, 8, 10]
+    assert read_event_numbers(step_through("g", "q", typed="what\n4\n")) == [1, 4]
 
 
 def test_aborted_go_to_stays(step_through):
-    assert event_numbers(step_through("n", "g", "q", typed="")) == [1, 2, 2]
+    assert read_event_numbers(step_through("n", "g", "q", typed="")) == [1, 2, 2]
 
 
 def test_state_and_changes_keys(step_through):
     text = step_through("g", "s", "c", "q", typed="3\n")
-    assert event_numbers(text) == [1, 3, 3]
+    assert read_event_numbers(text) == [1, 3, 3]
     assert '"status": "running"' in text
     assert '"content": "Compare the two"' in text
 
@@ -158,7 +158,7 @@ def test_help_line(step_through):
 
 @pytest.mark.parametrize("end", ["q", "Q", "\x1b", EOFError(), KeyboardInterrupt()], ids=repr)
 def test_ways_to_quit(step_through, end):
-    assert event_numbers(step_through(end)) == [1]
+    assert read_event_numbers(step_through(end)) == [1]
 
 
 def test_document_without_events_is_an_error(run, document):

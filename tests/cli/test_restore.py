@@ -108,14 +108,9 @@ def test_printed_undo_command_works(run, sample):
 
 
 def test_unsaved_commits_are_in_the_undo_snapshot(run, sample):
-    async def go_on() -> None:
-        async with (
-            holdfast.open_state_store("sqlite:///state.db") as store,
-            holdfast.Session.open(store, agent_id="research-bot", session_id="ses_1") as session,
-        ):
-            session.set("unsaved", "precious")
-
-    asyncio.run(go_on())
+    names = {"agent_id": "research-bot", "session_id": "ses_1"}
+    with holdfast.BlockingSession.open("sqlite:///state.db", **names) as session:
+        session.set("unsaved", "precious")
     ran = run("state", "restore", "ses_1", sample.first, "--yes", "--format", "json")
     undo_id = json.loads(ran.out)["undo_id"]
     shown = run("state", "show", f"ses_1@{undo_id}", "--format", "json")

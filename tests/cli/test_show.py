@@ -197,7 +197,7 @@ def conversation(sample):
 
 
 def split_sections(text: str) -> dict[str, list[str]]:
-    """What is below the table, by its heading."""
+    """Return the sections below the table, by heading."""
     found: dict[str, list[str]] = {}
     for line in text.split("\n\n", maxsplit=1)[1].splitlines():
         if line and not line.startswith(" "):

@@ -261,10 +261,10 @@ def test_other_formats_are_refused_before_they_are_read(run, signed, tmp_path):
 
 def test_server_loads_trusted_keys_before_it_listens(run, signed, monkeypatch, tmp_path):
     served = []
-    monkeypatch.setattr("holdfast.server.run.serve", lambda *_, **said: served.append(said))
+    monkeypatch.setattr("holdfast.server.run.serve", lambda *_, **options: served.append(options))
     assert run("serve", "--trust", "release.pub").code == 0
     assert run("serve").code == 0
-    assert [said["trusted"] for said in served] == [load_trusted_keys(tmp_path), None]
+    assert [options["trusted"] for options in served] == [load_trusted_keys(tmp_path), None]
     run("serve", "--require-signature").assert_usage_error("no trusted key")
     run("serve", "--trust", "release.key").assert_failed("release.key is a private key")
     assert len(served) == 2

@@ -1,15 +1,15 @@
-"""Writes a session and a document, as this version stores them, to be read by all later ones.
+"""Write a session and a document as this version stores them, for later versions to read.
 
     .venv/bin/python tests/compat/write.py v1
 
-makes ``tests/compat/v1`` anew:
+rewrites ``tests/compat/v1``:
 
     session/        a folder of a ``file://`` store with one session
     document.json   the same session as a document
-    expected.json   what both hold, as the process that wrote them had it in memory
+    expected.json   the content of both, as it was in memory
 
-A released version's folder is never written again: who raises ``format`` or ``schema_version``
-writes the next folder, v2, and ``test_compat.py`` reads both from then on.
+The folder of a released version is never rewritten. If you raise ``format`` or ``schema_version``,
+write the next folder, v2; ``test_compat.py`` reads all of them.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ KINDS: dict[str, dict[str, Any]] = {
     },
     "uuid": {"id": uuid.UUID("019a8888-7777-7abc-8def-0123456789ab")},
 }
-"""Values of every type. Add some, but change none: sessions of old versions hold them."""
+"""Values of every type. Add some, but change none: the folders of old versions contain them."""
 
 
 async def write(version: str) -> None:
-    """Write the folder of a version anew."""
+    """Rewrite the folder of a version."""
     folder = HERE / version
     shutil.rmtree(folder, ignore_errors=True)
     home = folder / "session"

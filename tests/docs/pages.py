@@ -97,13 +97,13 @@ class PageRunner:
         if not wanted.strip():
             return
         pattern, shown_ids = self.make_pattern(wanted)
-        found = re.fullmatch(pattern, tidy(printed))
+        found = re.fullmatch(pattern, strip_blank_lines(printed))
         assert found, f"{where}\nis not what the page shows:\n{wanted}"
         self.ids |= dict(zip(shown_ids, found.groups(), strict=True))
 
     def make_pattern(self, wanted: str) -> tuple[str, list[str]]:
         """Return the expected output as a pattern, and the ids in it that are new."""
-        parts, new, end, text = [], [], 0, tidy(wanted)
+        parts, new, end, text = [], [], 0, strip_blank_lines(wanted)
         for special in SPECIAL.finditer(text):
             parts.append(re.escape(text[end : special.start()]))
             end = special.end()
@@ -121,7 +121,7 @@ class PageRunner:
         return "".join([*parts, re.escape(text[end:])]), new
 
 
-def tidy(text: str) -> str:
+def strip_blank_lines(text: str) -> str:
     """Strip trailing whitespace and outer blank lines."""
     return "\n".join(line.rstrip() for line in text.strip("\n").splitlines()) + "\n"
 

@@ -96,8 +96,8 @@ def run_command(command: list[str], folder: Path) -> str:
 def draw(name: str, folder: Path) -> str:
     """Return a command and its output as an SVG."""
     command = COMMANDS[name]
-    said = TIME.sub(A_TIME, run_command(command, folder))
-    shown = Text.assemble(("$ ", "dim"), " ".join(command), "\n").append(Text.from_ansi(said))
+    output = TIME.sub(A_TIME, run_command(command, folder))
+    shown = Text.assemble(("$ ", "dim"), " ".join(command), "\n").append(Text.from_ansi(output))
     width = max(NARROWEST, *(line.cell_len for line in shown.split("\n")))
     console = Console(
         record=True,

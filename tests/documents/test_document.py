@@ -30,7 +30,7 @@ SHARED_FIELDS = (
 )
 
 
-def shared(value):
+def read_shared_fields(value):
     return {name: getattr(value, name) for name in SHARED_FIELDS}
 
 
@@ -44,7 +44,7 @@ def test_a_document_of_a_snapshot_has_its_metadata_and_state():
         source_environment="laptop",
     )
     document = Document.from_snapshot(snapshot)
-    assert shared(document) == shared(snapshot)
+    assert read_shared_fields(document) == read_shared_fields(snapshot)
     assert (document.events, document.base, document.extra) == ((), None, {})
     assert document.to_snapshot() == snapshot
 
@@ -53,7 +53,7 @@ def test_a_snapshot_of_a_document_has_its_metadata_and_state():
     document = make_full_document()
     snapshot = document.to_snapshot()
     assert isinstance(snapshot, SessionSnapshot)
-    assert shared(snapshot) == shared(document)
+    assert read_shared_fields(snapshot) == read_shared_fields(document)
     assert snapshot.state.messages == document.state.messages
 
 

@@ -30,7 +30,7 @@ JSON = st.recursive(
 )
 
 
-def applied(tree, operations):
+def apply_patch(tree, operations):
     """Apply a JSON Patch (RFC 6902)."""
     tree = {"": copy.deepcopy(tree)}
     for operation in operations:
@@ -55,14 +55,14 @@ def applied(tree, operations):
     return tree[""]
 
 
-def exact(tree):
+def dump_json(tree):
     """Return JSON text, in which 1, 1.0 and true differ."""
     return json.dumps(tree, sort_keys=True)
 
 
 @given(JSON, JSON)
 def test_applying_a_patch_gives_the_other_value(before, after):
-    assert exact(applied(before, make_patch(before, after))) == exact(after)
+    assert dump_json(apply_patch(before, make_patch(before, after))) == dump_json(after)
 
 
 @given(JSON)
@@ -113,5 +113,5 @@ ENTRIES = st.dictionaries(
 def test_applying_a_state_patch_gives_the_other_document(before, after):
     base, later = (freeze(*((*pair, value) for pair, value in e.items())) for e in (before, after))
     document = {"state": encode_state(base), "more": 1}
-    found = applied(document, make_state_patch(later, base))
-    assert exact(found) == exact({"state": encode_state(later), "more": 1})
+    found = apply_patch(document, make_state_patch(later, base))
+    assert dump_json(found) == dump_json({"state": encode_state(later), "more": 1})

@@ -24,14 +24,14 @@ TREE = make_full_document().to_dict()
 NAMES = ["snapshot.json", "snapshot.json.gz", "snapshot.json.zst", "snapshot"]
 
 
-def written(path, tree=TREE):
+def write_tree(path, tree=TREE):
     return json_file.write_json_file(path, encode_chunks(tree))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_written_data_is_read_back(tmp_path, name):
     target = tmp_path / name
-    assert written(target) == target
+    assert write_tree(target) == target
     assert json_file.read_json_file(target) == TREE
     assert json_file.read_json_file(str(target)) == TREE
     assert [each.name for each in tmp_path.iterdir()] == [name]
@@ -39,20 +39,20 @@ def test_written_data_is_read_back(tmp_path, name):
 
 def test_the_suffix_selects_the_compression(tmp_path):
     data = b"".join(encode_chunks(TREE))
-    assert written(tmp_path / "a.json").read_bytes() == data
-    assert gzip.decompress(written(tmp_path / "a.json.gz").read_bytes()) == data
-    packed = io.BytesIO(written(tmp_path / "a.json.zst").read_bytes())
+    assert write_tree(tmp_path / "a.json").read_bytes() == data
+    assert gzip.decompress(write_tree(tmp_path / "a.json.gz").read_bytes()) == data
+    packed = io.BytesIO(write_tree(tmp_path / "a.json.zst").read_bytes())
     assert zstandard.ZstdDecompressor().stream_reader(packed).read() == data
 
 
 def test_the_same_data_gives_the_same_bytes(tmp_path):
     for name in NAMES:
-        assert written(tmp_path / name).read_bytes() == written(tmp_path / name).read_bytes()
+        assert write_tree(tmp_path / name).read_bytes() == write_tree(tmp_path / name).read_bytes()
 
 
 def test_compression_is_detected_by_content(tmp_path):
     for name in NAMES:
-        data = written(tmp_path / name).read_bytes()
+        data = write_tree(tmp_path / name).read_bytes()
         (tmp_path / "odd.txt").write_bytes(data)
         assert json_file.read_json_file(tmp_path / "odd.txt") == TREE
 
@@ -65,7 +65,7 @@ def test_a_byte_order_mark_and_whitespace_are_skipped(tmp_path):
 
 
 def test_a_failed_write_keeps_the_old_file(tmp_path):
-    target = written(tmp_path / "a.json")
+    target = write_tree(tmp_path / "a.json")
     before = target.read_bytes()
 
     def failing():
@@ -85,7 +85,7 @@ def test_a_disk_error_is_reported(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", failing)
     with pytest.raises(StateStoreError, match=r"cannot write .*a\.json: No space left"):
-        written(tmp_path / "a.json")
+        write_tree(tmp_path / "a.json")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -104,7 +104,7 @@ def test_a_directory_without_write_permission_is_rejected(tmp_path, monkeypatch)
 
 
 def test_a_read_only_file_is_not_overwritten(tmp_path, monkeypatch):
-    target = written(tmp_path / "a.json")
+    target = write_tree(tmp_path / "a.json")
     monkeypatch.setattr(os, "access", lambda path, mode: path != target)
     with pytest.raises(StateStoreError, match="permission denied"):
         json_file.check_writable(target)
@@ -118,7 +118,7 @@ def test_a_missing_file_and_a_directory_are_errors(tmp_path):
 
 
 def test_a_read_error_is_reported(tmp_path, monkeypatch):
-    target = written(tmp_path / "a.json")
+    target = write_tree(tmp_path / "a.json")
 
     def failing(*arguments):
         raise OSError(5, "Input/output error")
@@ -130,7 +130,7 @@ def test_a_read_error_is_reported(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_truncated_file_is_rejected(tmp_path, name):
-    target = written(tmp_path / name)
+    target = write_tree(tmp_path / name)
     data = target.read_bytes()
     # Without its four-byte checksum, the content is still complete.
     for length in range(0, len(data) - 4, 41):
@@ -141,7 +141,7 @@ def test_a_truncated_file_is_rejected(tmp_path, name):
 
 @pytest.mark.parametrize("name", NAMES[1:3])
 def test_a_damaged_compressed_file_is_rejected(tmp_path, name):
-    target = written(tmp_path / name)
+    target = write_tree(tmp_path / name)
     data = target.read_bytes()
     middle = len(data) // 2
     target.write_bytes(data[:middle] + bytes([data[middle] ^ 255]) + data[middle + 1 :])
@@ -167,7 +167,7 @@ def test_deeply_nested_json_is_rejected(tmp_path):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_decompression_stops_at_the_limit(tmp_path, name):
-    target = written(tmp_path / name, {**TREE, "note": "x" * 5_000_000})
+    target = write_tree(tmp_path / name, {**TREE, "note": "x" * 5_000_000})
     if name.endswith(("gz", "zst")):
         assert target.stat().st_size < 100_000
     with pytest.raises(InvalidDocumentError, match="more than 1,000,000 bytes"):
@@ -176,7 +176,7 @@ def test_decompression_stops_at_the_limit(tmp_path, name):
 
 
 def test_a_missing_zstandard_is_reported_before_writing(tmp_path, monkeypatch):
-    target = written(tmp_path / "a.json.zst")
+    target = write_tree(tmp_path / "a.json.zst")
     monkeypatch.setitem(sys.modules, "zstandard", None)
     for asked in (json_file.check_writable, json_file.read_json_file):
         with pytest.raises(MissingExtraError, match=r"holdfast\[compression\]"):
@@ -236,7 +236,7 @@ def test_skippable_zstd_frames_are_skipped(tmp_path):
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o444, 0o666])
 def test_a_replaced_file_keeps_its_mode(tmp_path, monkeypatch, mode):
-    target = written(tmp_path / "a.json")
+    target = write_tree(tmp_path / "a.json")
     target.chmod(mode)
     monkeypatch.setattr(os, "access", lambda path, mode: True)
     seen = []
@@ -254,7 +254,7 @@ def test_a_replaced_file_keeps_its_mode(tmp_path, monkeypatch, mode):
 def test_a_new_file_has_the_default_mode(tmp_path):
     before = os.umask(0o027)
     try:
-        assert written(tmp_path / "a.json").stat().st_mode & 0o7777 == 0o640
+        assert write_tree(tmp_path / "a.json").stat().st_mode & 0o7777 == 0o640
     finally:
         os.umask(before)
 
@@ -264,7 +264,7 @@ def test_a_symbolic_link_is_replaced_and_its_mode_is_kept(tmp_path):
     real.write_bytes(b"old")
     real.chmod(0o600)
     link.symlink_to(real)
-    written(link)
+    write_tree(link)
     assert real.read_bytes() == b"old"
     assert not link.is_symlink()
     assert link.stat().st_mode & 0o7777 == 0o600

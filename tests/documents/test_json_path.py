@@ -97,7 +97,7 @@ def test_keys_of_other_types_are_formatted():
     assert format_path(("values", (1, 2), b"x", WILDCARD)) == 'values["(1, 2)"]["b\'x\'"][*]'
 
 
-def a_state():
+def make_state():
     store = Store()
     for number in range(4):
         store.set("messages", f"{number + 5:012}", {"role": "user", "id": number, "n": [number]})
@@ -133,7 +133,7 @@ LAST = {"role": "user", "id": 3, "n": []}
     ],
 )
 def test_removing_a_path_removes_only_what_it_leads_to(path, gone):
-    state = a_state()
+    state = make_state()
     left = remove_paths(state, parse_paths([path]))
     expected = {
         (space, key): gone.get((space, key), value)
@@ -146,11 +146,11 @@ def test_removing_a_path_removes_only_what_it_leads_to(path, gone):
 
 def test_a_wildcard_matches_every_item():
     left = remove_paths(
-        a_state(), parse_paths(["messages[*].id", "values.customer.phones[*].no", "values.at"])
+        make_state(), parse_paths(["messages[*].id", "values.customer.phones[*].no", "values.at"])
     )
     assert [set(message) for _, _, message in left.items("messages")] == [{"role", "n"}] * 4
     assert left.get("state", "customer") == {"name": "Ada", "phones": [{}, {}], 7: "seven"}
-    assert remove_paths(a_state(), ()).digest == a_state().digest
+    assert remove_paths(make_state(), ()).digest == make_state().digest
 
 
 def test_a_number_in_a_path_matches_an_index_or_a_key():
@@ -197,7 +197,7 @@ register_type(Box, name="tests.paths.Box", encode=lambda box: box.content, decod
 
 
 def test_messages_have_their_index_in_the_conversation():
-    places = EntryPaths(a_state())
+    places = EntryPaths(make_state())
     assert places.steps_to("messages", "000000000007") == ("messages", 2)
     assert places.steps_to("messages", "000000000123") == ("messages", 123)
     assert places.steps_to("messages", "odd") == ("messages", "odd")

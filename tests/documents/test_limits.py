@@ -20,29 +20,29 @@ from holdfast.documents.limits import DocumentMeter, DocumentTooLargeError
 HEAD = b'{"schema_version":1,"agent_id":"a","session_id":"s","state":{'
 
 
-def inside(state):
+def wrap_state(state):
     return HEAD + state + b"}}"
 
 
-def many(item, count):
+def repeat_item(item, count):
     return b",".join([item] * count)
 
 
 ATTACKS = {
-    "empty lists as messages": inside(b'"messages":[' + many(b"[]", 2_000_000) + b"]"),
-    "empty objects as messages": inside(b'"messages":[' + many(b"{}", 2_000_000) + b"]"),
-    "zeros as messages": inside(b'"messages":[' + many(b"0", 3_000_000) + b"]"),
-    "lists in one message": inside(b'"messages":[[' + many(b"[]", 2_000_000) + b"]]"),
-    "empty texts": inside(b'"messages":[' + many(b'""', 2_000_000) + b"]"),
-    "nothing but quotes": inside(b'"messages":[' + b'""' * 3_000_000),
-    "nesting": inside(b'"messages":[' + b"[" * 3_000_000 + b"]" * 3_000_000 + b"]"),
-    "nested objects": inside(b'"messages":[' + b'{"a":' * 1_000_000 + b"}" * 1_000_000 + b"]"),
-    "tagged values": inside(b'"messages":[[' + many(b'{"$tuple":[]}', 700_000) + b"]]"),
-    "a name again and again": inside(b'"values":{' + many(b'"a":0', 1_000_000) + b"}"),
-    "unknown fields": HEAD + b'},"x":[' + many(b"[]", 2_000_000) + b"]}",
-    "events": HEAD + b'},"events":[' + many(b'{"seq":1,"type":"x"}', 400_000) + b"]}",
-    "digits": inside(b'"messages":[' + b"1" * 6_000_000 + b"]"),
-    "backslashes": inside(b'"messages":["' + b"\\" * 6_000_001 + b'"]'),
+    "empty lists as messages": wrap_state(b'"messages":[' + repeat_item(b"[]", 2_000_000) + b"]"),
+    "empty objects as messages": wrap_state(b'"messages":[' + repeat_item(b"{}", 2_000_000) + b"]"),
+    "zeros as messages": wrap_state(b'"messages":[' + repeat_item(b"0", 3_000_000) + b"]"),
+    "lists in one message": wrap_state(b'"messages":[[' + repeat_item(b"[]", 2_000_000) + b"]]"),
+    "empty texts": wrap_state(b'"messages":[' + repeat_item(b'""', 2_000_000) + b"]"),
+    "nothing but quotes": wrap_state(b'"messages":[' + b'""' * 3_000_000),
+    "nesting": wrap_state(b'"messages":[' + b"[" * 3_000_000 + b"]" * 3_000_000 + b"]"),
+    "nested objects": wrap_state(b'"messages":[' + b'{"a":' * 1_000_000 + b"}" * 1_000_000 + b"]"),
+    "tagged values": wrap_state(b'"messages":[[' + repeat_item(b'{"$tuple":[]}', 700_000) + b"]]"),
+    "a name again and again": wrap_state(b'"values":{' + repeat_item(b'"a":0', 1_000_000) + b"}"),
+    "unknown fields": HEAD + b'},"x":[' + repeat_item(b"[]", 2_000_000) + b"]}",
+    "events": HEAD + b'},"events":[' + repeat_item(b'{"seq":1,"type":"x"}', 400_000) + b"]}",
+    "digits": wrap_state(b'"messages":[' + b"1" * 6_000_000 + b"]"),
+    "backslashes": wrap_state(b'"messages":["' + b"\\" * 6_000_001 + b'"]'),
 }
 
 
@@ -92,7 +92,7 @@ def test_an_uncompressed_file_is_limited_in_objects(tmp_path, name):
 def test_structure_inside_strings_is_not_counted(tmp_path):
     path = tmp_path / "document.json.gz"
     text = json.dumps(json.dumps([{"a": [1, 2, "\\", '"']}] * 100_000))
-    path.write_bytes(gzip.compress(inside(b'"messages":[' + text.encode() + b"]")))
+    path.write_bytes(gzip.compress(wrap_state(b'"messages":[' + text.encode() + b"]")))
     limits = DocumentLimits(max_objects=100)
     assert len(holdfast.read_document(path, limits=limits).state.messages) == 1
 
@@ -116,12 +116,12 @@ def test_limits_must_be_positive_ints(fields):
         DocumentLimits(**fields)
 
 
-def counted(tree):
+def count_values(tree):
     """Count the values and names of JSON data, without one per list and object."""
     if isinstance(tree, dict):
-        return 1 + 2 * len(tree) - bool(tree) + sum(counted(each) for each in tree.values())
+        return 1 + 2 * len(tree) - bool(tree) + sum(count_values(each) for each in tree.values())
     if isinstance(tree, list):
-        return 1 + len(tree) - bool(tree) + sum(counted(each) for each in tree)
+        return 1 + len(tree) - bool(tree) + sum(count_values(each) for each in tree)
     return 0
 
 
@@ -138,7 +138,7 @@ def test_objects_are_counted_in_any_chunks(tree, size):
     meter = DocumentMeter("text")
     for at in range(0, len(text), size):
         meter.count(text[at : at + size])
-    assert meter.objects == counted(tree)
+    assert meter.objects == count_values(tree)
 
 
 def test_counting_takes_linear_time():
@@ -146,7 +146,7 @@ def test_counting_takes_linear_time():
         meter = DocumentMeter("text")
         began = time.process_time()
         for _ in range(count):
-            meter.count(many(b'{"a\\"":[]}', 50_000))
+            meter.count(repeat_item(b'{"a\\"":[]}', 50_000))
         return time.process_time() - began
 
     work(1)

@@ -105,7 +105,7 @@ MALFORMED = [
 NAMES = [f"{path}={value}" for path, value, _ in MALFORMED]
 
 
-def refusal(path, value):
+def read_error(path, value):
     tree = edit_full_document(*path, to=value)
     # The hash chain would reject most changes before they are examined.
     for event in tree["events"] if isinstance(tree["events"], list) else ():
@@ -118,12 +118,12 @@ def refusal(path, value):
 
 @pytest.mark.parametrize(("path", "value", "where"), MALFORMED, ids=NAMES)
 def test_malformed_fields_are_rejected(path, value, where):
-    assert refusal(path, value)
+    assert read_error(path, value)
 
 
 @pytest.mark.parametrize(("path", "value", "where"), MALFORMED, ids=NAMES)
 def test_an_error_names_the_malformed_field(path, value, where):
-    assert where in refusal(path, value)
+    assert where in read_error(path, value)
 
 
 @pytest.mark.parametrize("seq", [0, -7])

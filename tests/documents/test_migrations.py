@@ -53,12 +53,12 @@ def test_an_invalid_schema_version_is_rejected(steps, version):
         migrate_schema({"schema_version": version})
 
 
-def renamed(values):
+def rename_goal(values):
     return {("plan" if key == "goal" else key): value for key, value in values.items()}
 
 
 def test_values_are_migrated_step_by_step():
-    mine = ValueMigrations(3, {1: renamed, 2: lambda values: {**values, "new": True}})
+    mine = ValueMigrations(3, {1: rename_goal, 2: lambda values: {**values, "new": True}})
     assert mine.apply({"goal": 1}, 1) == {"plan": 1, "new": True}
     assert mine.apply({"plan": 1}, 2) == {"plan": 1, "new": True}
     assert mine.apply({"plan": 1}, 3) == {"plan": 1}
@@ -71,7 +71,7 @@ def test_newer_values_are_rejected():
 
 
 def test_a_missing_value_migration_is_an_error():
-    mine = ValueMigrations(3, {1: renamed})
+    mine = ValueMigrations(3, {1: rename_goal})
     with pytest.raises(InvalidDocumentError, match="no migration of values from version 2 to 3"):
         mine.apply({}, 1)
 

@@ -26,7 +26,7 @@ from support.sample_values import SAMPLES
 SCHEMA = Path(__file__).parent.parent.parent / "docs" / "spec" / "document.schema.json"
 
 
-async def real_documents():
+async def iterate_documents():
     """Yield documents of every kind with a name."""
     store = MemoryStateStore()
     session = await open_session(store)
@@ -59,11 +59,11 @@ async def real_documents():
     )
 
 
-async def gathered_documents():
-    return {name: document async for name, document in real_documents()}
+async def collect_documents():
+    return {name: document async for name, document in iterate_documents()}
 
 
-REAL = run_async(gathered_documents())
+REAL = run_async(collect_documents())
 VALIDATOR = Draft202012Validator(json.loads(SCHEMA.read_text()))
 
 

@@ -61,15 +61,15 @@ SMALL = sign_document(make_full_document(), KEY)
 SMALL_TREE = json.loads(b"".join(SMALL.chunks()))
 
 
-def manager():
+def make_manager():
     return SnapshotManager(MemoryStateStore())
 
 
-def reordered(tree):
+def reverse_names(tree):
     """Return JSON data with the names of every object in reverse order."""
     if isinstance(tree, dict):
-        return {name: reordered(tree[name]) for name in reversed(tree)}
-    return [reordered(item) for item in tree] if isinstance(tree, list) else tree
+        return {name: reverse_names(tree[name]) for name in reversed(tree)}
+    return [reverse_names(item) for item in tree] if isinstance(tree, list) else tree
 
 
 # ------------------------------------------------------------------------------------- coverage
@@ -128,7 +128,7 @@ def test_layout_and_compression_do_not_affect_the_signature(tmp_path, suffix):
     assert verify_signature(json_file.read_json_file(path), TRUSTED)
     for text in (
         json.dumps(TREE, indent=4),
-        json.dumps(reordered(TREE), ensure_ascii=False),
+        json.dumps(reverse_names(TREE), ensure_ascii=False),
         "\ufeff\n" + json.dumps(TREE, separators=(",", ":")),
     ):
         path.write_bytes(gzip.compress(text.encode()) if suffix == "json.gz" else text.encode())
@@ -177,7 +177,7 @@ def test_a_recomputed_digest_does_not_hide_a_change():
     check_rejected(tree, "does not match")
     for document in (tree, edit_json(SMALL_TREE, "tags", "env", to="staging")):
         with pytest.raises(SignatureError, match="does not match"):
-            manager().from_dict(document, allow_modified=True, trusted=TRUSTED)
+            make_manager().from_dict(document, allow_modified=True, trusted=TRUSTED)
 
 
 JSON_DATA = st.recursive(
@@ -320,12 +320,14 @@ def test_a_signed_document_with_a_duplicate_name_is_rejected(tmp_path, old, new)
     path = tmp_path / "twice.json"
     path.write_bytes(text.replace(old, new, 1))
     with pytest.raises(InvalidDocumentError, match=r"twice.json is signed, but has .* twice"):
-        manager().from_file(path)
+        make_manager().from_file(path)
 
 
 def test_duplicate_names_are_checked_only_in_signed_documents(monkeypatch):
     looked = []
-    monkeypatch.setattr(json_file, "reject_duplicate_names", lambda *said: looked.append(said))
+    monkeypatch.setattr(
+        json_file, "reject_duplicate_names", lambda *arguments: looked.append(arguments)
+    )
     for signatures in (None, [], "yes", [{**ENTRY, "algorithm": "none"}], [ENTRY] * 17):
         text = json.dumps({**SMALL_TREE, "signatures": signatures}).encode()
         check_rejected(json_file.parse_json(text, "it"), "signe" if not signatures else "malformed")
@@ -347,9 +349,9 @@ def test_an_empty_list_of_trusted_keys_is_an_error():
         with pytest.raises(ValueError, match="no trusted keys"):
             verify_signature(TREE, trusted)
         with pytest.raises(ValueError, match="no trusted keys"):
-            manager().from_dict(TREE, trusted=trusted)
+            make_manager().from_dict(TREE, trusted=trusted)
         with pytest.raises(ValueError, match="no trusted keys"):
-            run_async(manager().import_session(SIGNED, trusted=trusted))
+            run_async(make_manager().import_session(SIGNED, trusted=trusted))
     for wrong in ("release.pub", [KEY], ["release.pub"], b"x"):
         with pytest.raises(TypeError, match="PublicKey"):
             verify_signature(TREE, wrong)
@@ -365,7 +367,7 @@ def test_an_empty_list_of_trusted_keys_is_an_error():
 def test_a_signature_is_verified_before_the_schema_is_migrated(monkeypatch):
     monkeypatch.setattr(migrations, "_steps", {1: lambda tree: {**tree, "tags": {"v": "2"}}})
     monkeypatch.setattr(decode, "migrate_schema", partial(migrations.migrate_schema, newest=2))
-    read = manager().from_dict(SMALL_TREE, trusted=TRUSTED)
+    read = make_manager().from_dict(SMALL_TREE, trusted=TRUSTED)
     assert (read.schema_version, read.tags) == (2, {"v": "2"})
     assert (read.signed_by, read.extra) == ((KEY.key_id,), {"viewer": {"colour": "red"}})
 
@@ -373,10 +375,10 @@ def test_a_signature_is_verified_before_the_schema_is_migrated(monkeypatch):
 def test_without_cryptography_a_signed_document_is_readable_but_not_verifiable(monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == "cryptography"]:
         monkeypatch.setitem(sys.modules, name, None)
-    assert manager().from_dict(SMALL_TREE).to_dict() == SMALL_TREE
+    assert make_manager().from_dict(SMALL_TREE).to_dict() == SMALL_TREE
     for need in (
         lambda: verify_signature(SMALL_TREE, TRUSTED),
-        lambda: manager().from_dict(SMALL_TREE, trusted=TRUSTED),
+        lambda: make_manager().from_dict(SMALL_TREE, trusted=TRUSTED),
         SigningKey.generate,
         lambda: SigningKey.from_pem(PRIVATE),
         lambda: PublicKey.from_pem(PUBLIC),
@@ -389,11 +391,11 @@ def test_a_large_document_is_signed_in_chunks():
     pieces = list(sign_document(make_document(make_state(1000)), KEY).canonical())
     assert max(map(len, pieces)) < 200
     assert b"".join(pieces) == b"".join(
-        encode_canonical(json.loads(b"".join(chunks_of(1000, pieces))))
+        encode_canonical(json.loads(b"".join(read_text(1000, pieces))))
     )
 
 
-def chunks_of(count, pieces):
+def read_text(count, pieces):
     """Return canonical pieces as a text."""
     tree = json.loads(b"".join(pieces))
     assert len(tree["state"]["messages"]) == count

@@ -36,7 +36,7 @@ class DocumentStorage:
             numbers = self.place(location)["numbers"]
             numbers[snapshot_id] = max(numbers.values(), default=0) + 1
         there = self.place(location)["history"].setdefault(snapshot_id, text)
-        if not same(there, text):
+        if not is_same_snapshot(there, text):
             raise ConflictError(f"there is another {snapshot_id}")
 
     async def load_snapshot(self, *, location, snapshot_id=None):
@@ -78,7 +78,7 @@ class DocumentStorage:
             del self.places[location]
 
 
-def same(one, other):
+def is_same_snapshot(one, other):
     """Return whether two documents have the same snapshot."""
     names = ("digest", "tags", "parent_id")
     return [json.loads(one)[name] for name in names] == [json.loads(other)[name] for name in names]

@@ -30,7 +30,7 @@ FULL = replace(make_full_document(), extra={"viewer": {"colour": "red"}, "ratio"
 TREE = FULL.to_dict()
 
 
-def flips(text):
+def iterate_flips(text):
     """Yield the text with one bit flipped, for every bit."""
     yield text.replace(b"\n", b" ")
     for at in range(len(text)):
@@ -59,7 +59,7 @@ def read(text):
 def test_every_flipped_bit_is_rejected_or_harmless(snapshot):
     text = b"".join(snapshot.chunks())
     expected = read(text).to_dict()
-    for flipped in flips(text):
+    for flipped in iterate_flips(text):
         found = read(flipped)
         assert found is None or found.to_dict() == expected, flipped
 

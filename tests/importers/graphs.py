@@ -39,7 +39,7 @@ class Inner(TypedDict, total=False):
     secret: str
 
 
-def config(thread="t1", **more):
+def make_config(thread="t1", **more):
     return {"configurable": {"thread_id": thread, **more}}
 
 
@@ -63,7 +63,7 @@ def ask(state):
 
 
 def build(saver):
-    """A graph with a tool call that asks first, and a subgraph."""
+    """Build a graph with a tool call that asks first, and a subgraph."""
     inner = StateGraph(Inner).add_node("think", think).add_edge(START, "think").compile()
     graph = StateGraph(Talk).add_node("call", call).add_node("use", use).add_node("inner", inner)
     graph.add_edge(START, "call").add_edge("call", "use").add_edge("use", "inner")
@@ -71,32 +71,32 @@ def build(saver):
 
 
 def build_nested(saver):
-    """A graph with a subgraph that asks."""
+    """Build a graph with a subgraph that asks."""
     inner = StateGraph(Inner).add_node("think", think).add_node("ask", ask)
     inner.add_edge(START, "think").add_edge("think", "ask")
     graph = StateGraph(Talk).add_node("call", call).add_node("inner", inner.compile())
     return graph.add_edge(START, "call").add_edge("call", "inner").compile(checkpointer=saver)
 
 
-def talk(saver, thread="t1"):
+def run_conversation(saver, thread="t1"):
     """Run a conversation: interrupt, resume, remove a message, and branch off the interrupt."""
     graph = build(saver)
-    graph.invoke({"messages": [HumanMessage("How is the weather?")]}, config(thread))
-    asked = graph.get_state(config(thread))
-    graph.invoke(Command(resume="yes"), config(thread))
-    first = graph.get_state(config(thread)).values["messages"][0]
-    graph.update_state(config(thread), {"messages": [RemoveMessage(first.id)]})
+    graph.invoke({"messages": [HumanMessage("How is the weather?")]}, make_config(thread))
+    asked = graph.get_state(make_config(thread))
+    graph.invoke(Command(resume="yes"), make_config(thread))
+    first = graph.get_state(make_config(thread)).values["messages"][0]
+    graph.update_state(make_config(thread), {"messages": [RemoveMessage(first.id)]})
     graph.invoke(Command(resume="only today"), asked.config)
 
 
 def wait(saver, thread="waiting"):
     """Run a conversation up to an interrupt."""
-    build(saver).invoke({"messages": [HumanMessage("And now?")]}, config(thread))
+    build(saver).invoke({"messages": [HumanMessage("And now?")]}, make_config(thread))
 
 
 def wait_in_subgraph(saver, thread="nested"):
     """Run a conversation up to an interrupt in a subgraph."""
-    build_nested(saver).invoke({"messages": [HumanMessage("And here?")]}, config(thread))
+    build_nested(saver).invoke({"messages": [HumanMessage("And here?")]}, make_config(thread))
 
 
 # -------------------------------------------------------------------------------------- values
@@ -136,7 +136,7 @@ def fill(state):
 
 
 def build_typed(saver):
-    """A graph whose state has objects of many types, and tasks that were sent."""
+    """Build a graph whose state has objects of many types, and tasks that were sent."""
     graph = StateGraph(Things).add_node("fill", fill)
     graph.add_node("worker", lambda piece: {"items": [piece]})
     graph.add_conditional_edges("fill", lambda _: [Send("worker", Card(1)), Send("worker", 2)])
@@ -145,7 +145,7 @@ def build_typed(saver):
 
 def run_typed(saver, thread="typed"):
     """Run a graph with objects in its state."""
-    build_typed(saver).invoke({"messages": [HumanMessage("hi", id="1")]}, config(thread))
+    build_typed(saver).invoke({"messages": [HumanMessage("hi", id="1")]}, make_config(thread))
 
 
 def join(items, writes):
@@ -157,7 +157,7 @@ class Deltas(TypedDict):
 
 
 def build_deltas(saver):
-    """A graph with a channel that is stored as its changes."""
+    """Build a graph with a channel that is stored as its changes."""
     graph = StateGraph(Deltas).add_node("a", lambda state: {"items": ["a"]})
     return graph.add_edge(START, "a").compile(checkpointer=saver)
 
@@ -166,8 +166,8 @@ def run_deltas(saver, thread="deltas"):
     """Run a graph with a delta channel, and branch off."""
     graph = build_deltas(saver)
     for number in range(4):
-        graph.invoke({"items": [str(number)]}, config(thread))
-    old = [state for state in graph.get_state_history(config(thread)) if not state.next][2]
+        graph.invoke({"items": [str(number)]}, make_config(thread))
+    old = [state for state in graph.get_state_history(make_config(thread)) if not state.next][2]
     graph.invoke({"items": ["branch"]}, old.config)
 
 
@@ -176,7 +176,7 @@ def fail(state):
 
 
 def build_failing(saver):
-    """A graph whose second node fails."""
+    """Build a graph whose second node fails."""
     graph = StateGraph(Talk).add_node("call", call).add_node("fail", fail)
     return graph.add_edge(START, "call").add_edge("call", "fail").compile(checkpointer=saver)
 
@@ -184,7 +184,7 @@ def build_failing(saver):
 def run_failing(saver, thread="failed"):
     """Run a graph that fails."""
     try:
-        build_failing(saver).invoke({"messages": []}, config(thread))
+        build_failing(saver).invoke({"messages": []}, make_config(thread))
     except OSError:
         return
     raise AssertionError("the graph did not fail")
@@ -193,7 +193,7 @@ def run_failing(saver, thread="failed"):
 # -------------------------------------------------------------------------------------- checks
 
 THREADS = {
-    "t1": (talk, build),
+    "t1": (run_conversation, build),
     "waiting": (wait, build),
     "nested": (wait_in_subgraph, build_nested),
     "typed": (run_typed, build_typed),
@@ -235,20 +235,20 @@ def check_thread(saver, document, thread):
 
 def check_checkpoints(theirs, ours, thread):
     """Check every checkpoint of a thread, in lists and by its id."""
-    expected = list(theirs.list(config(thread)))
+    expected = list(theirs.list(make_config(thread)))
     assert len(expected) > 2
-    assert list(ours.list(config(thread))) == expected
+    assert list(ours.list(make_config(thread))) == expected
     for each in expected:
         assert ours.get_tuple(each.config) == each
-    assert ours.get_tuple(config(thread)) == theirs.get_tuple(config(thread))
+    assert ours.get_tuple(make_config(thread)) == theirs.get_tuple(make_config(thread))
 
 
 def check_states(theirs, ours, thread):
     """Check the states of a thread as a graph sees them."""
-    expected = theirs.get_state(config(thread), subgraphs=True)
-    assert ours.get_state(config(thread), subgraphs=True) == expected
-    history = list(theirs.get_state_history(config(thread)))
-    assert list(ours.get_state_history(config(thread))) == history
+    expected = theirs.get_state(make_config(thread), subgraphs=True)
+    assert ours.get_state(make_config(thread), subgraphs=True) == expected
+    history = list(theirs.get_state_history(make_config(thread)))
+    assert list(ours.get_state_history(make_config(thread))) == history
 
 
 def check_verified(store, document):
@@ -267,8 +267,8 @@ def check_verified(store, document):
     run_async(work())
 
 
-def contents(values):
-    """The values of a graph without random ids."""
+def read_values(values):
+    """Return the values of a graph without random ids."""
     return {
         **values,
         "messages": [(type(each), each.content) for each in values.get("messages", [])],

@@ -17,8 +17,8 @@ from importers.graphs import (
     build,
     build_nested,
     check_thread,
-    config,
     import_documents,
+    make_config,
     write_threads,
 )
 
@@ -55,7 +55,7 @@ def test_a_graph_resumes_an_imported_interrupt(postgres, original, thread, graph
     (document,) = holdfast.importers.read(postgres.url(original), thread=thread)
     with HoldfastSaver.from_url("memory:") as saver:
         import_documents(saver.state_store, document)
-        result = graph(saver).invoke(Command(resume="yes"), config(thread))
+        result = graph(saver).invoke(Command(resume="yes"), make_config(thread))
     assert "yes" in str(result["messages"])
 
 

@@ -134,7 +134,10 @@ def test_other_objects_stay_bytes_that_langgraph_decodes(name, wrap):
 def test_an_object_that_stays_bytes_shows_its_type_and_content():
     found = Serde().decode(*encode(Plan(goal="x", steps=[1])), "a row")
     assert repr(found) == "Plan({'goal': 'x', 'steps': [1]})"
-    assert repr(Serde().decode("msgpack", packed(99, b"abc"), "a row")) == "Extension(99, 3 bytes)"
+    assert (
+        repr(Serde().decode("msgpack", pack_extension(99, b"abc"), "a row"))
+        == "Extension(99, 3 bytes)"
+    )
 
 
 def test_messages_in_the_json_of_old_versions_are_decoded():
@@ -173,30 +176,30 @@ def test_json_that_only_starts_like_a_langchain_object_is_unchanged(names):
 # ---------------------------------------------------------------------------------------- hostile
 
 
-def packed(code, value):
+def pack_extension(code, value):
     return ormsgpack.packb(
         ormsgpack.Ext(code, value if isinstance(value, bytes) else ormsgpack.packb(value))
     )
 
 
-def hostile(target):
-    """Values that create a file of this name if anything in them is called."""
+def make_hostile_values(target):
+    """Return values that create a file of this name if anything in them is called."""
     command = f"touch {target}"
-    yield packed(0, ["os", "system", command])
-    yield packed(1, ["os", "system", [command]])
-    yield packed(2, ["subprocess", "run", {"args": command, "shell": True}])
-    yield packed(3, ["pathlib", "Path", str(target), "touch"])
-    yield packed(4, ["subprocess", "Popen", {"args": command, "shell": True}])
-    yield packed(5, ["os", "system", {"command": command}, "model_validate_json"])
-    yield packed(0, ["antigravity", "fly", 1])
-    yield packed(7, packed(0, ["os", "system", command]))
+    yield pack_extension(0, ["os", "system", command])
+    yield pack_extension(1, ["os", "system", [command]])
+    yield pack_extension(2, ["subprocess", "run", {"args": command, "shell": True}])
+    yield pack_extension(3, ["pathlib", "Path", str(target), "touch"])
+    yield pack_extension(4, ["subprocess", "Popen", {"args": command, "shell": True}])
+    yield pack_extension(5, ["os", "system", {"command": command}, "model_validate_json"])
+    yield pack_extension(0, ["antigravity", "fly", 1])
+    yield pack_extension(7, pack_extension(0, ["os", "system", command]))
 
 
 def test_nothing_that_a_value_names_is_called_or_imported(tmp_path):
     target = tmp_path / "touched"
     modules = {"antigravity"}
     assert not modules & sys.modules.keys()
-    for data in hostile(target):
+    for data in make_hostile_values(target):
         Serde().decode("msgpack", data, "a row")
     text = {"lc": 2, "type": "constructor", "id": ["os", "system"], "args": [f"touch {target}"]}
     assert Serde().decode("json", json.dumps(text), "a row") == f"touch {target}"
@@ -225,7 +228,7 @@ def test_a_pickle_is_refused_and_not_loaded(tmp_path):
     assert not target.exists()
 
 
-def nested_extensions(depth):
+def nest_extensions(depth):
     value = 1
     for _ in range(depth):
         value = ormsgpack.Ext(0, ormsgpack.packb(["builtins", "set", value]))
@@ -236,10 +239,10 @@ def nested_extensions(depth):
     "data",
     [
         b"\x91" * 10_000 + b"\x00",
-        nested_extensions(500),
-        packed(5, b"\xc1"),
-        packed(5, ["os"]),
-        packed(0, {"a": 1}),
+        nest_extensions(500),
+        pack_extension(5, b"\xc1"),
+        pack_extension(5, ["os"]),
+        pack_extension(0, {"a": 1}),
         b"\xdd\xff\xff\xff\xff",
         b"\xc6\xff\xff\xff\xff",
         b"\xa2\xff\xfe",
@@ -254,7 +257,7 @@ def test_malformed_bytes_are_refused_with_the_row(data):
 def test_a_hostile_value_in_a_database_is_stored_as_bytes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     target = tmp_path / "touched"
-    value = packed(0, ["os", "system", f"touch {target}"])
+    value = pack_extension(0, ["os", "system", f"touch {target}"])
     config = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
     checkpoint = {**empty_checkpoint(), "channel_values": {"x": "VALUE"}}
     with SqliteSaver.from_conn_string(DATABASE) as saver:

@@ -11,7 +11,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 import holdfast.importers
 from holdfast.errors import InvalidDocumentError, NotFoundError
-from importers.graphs import check_imports, talk, wait
+from importers.graphs import check_imports, run_conversation, wait
 
 DATABASE = "checkpoints.sqlite"
 
@@ -20,7 +20,7 @@ DATABASE = "checkpoints.sqlite"
 def original(tmp_path_factory):
     path = tmp_path_factory.mktemp("langgraph") / DATABASE
     with SqliteSaver.from_conn_string(str(path)) as saver:
-        talk(saver)
+        run_conversation(saver)
         wait(saver)
     return path
 
@@ -95,7 +95,7 @@ def test_a_database_that_is_open_for_writing_is_read_up_to_its_last_commit(datab
 # ------------------------------------------------------------------------------------ bad input
 
 
-def first(sql, column="checkpoint_id"):
+def select_first(sql, column="checkpoint_id"):
     return sql(f"SELECT {column} FROM checkpoints WHERE thread_id = 't1' ORDER BY checkpoint_id")[
         0
     ][0]
@@ -124,7 +124,7 @@ def first(sql, column="checkpoint_id"):
     ],
 )
 def test_a_damaged_row_is_named_in_the_error(database, sql, assignment, words):
-    name = first(sql)
+    name = select_first(sql)
     sql(f"UPDATE checkpoints SET {assignment} WHERE checkpoint_id = ?", name)
     with pytest.raises(InvalidDocumentError, match=f"checkpoint {name} of thread t1.*{words}"):
         holdfast.importers.read(DATABASE)

@@ -17,9 +17,9 @@ from importers.graphs import (
     build_deltas,
     build_nested,
     check_thread,
-    config,
-    contents,
     import_documents,
+    make_config,
+    read_values,
     write_threads,
 )
 from support.async_tests import async_test, run_async
@@ -62,15 +62,15 @@ def test_checkpoints_and_states_are_those_of_the_original_saver(original, theirs
 @pytest.mark.parametrize(("thread", "graph"), [("waiting", build), ("nested", build_nested)])
 def test_a_graph_resumes_an_imported_interrupt(theirs, ours, thread, graph):
     results = [
-        contents(graph(saver).invoke(Command(resume="yes"), config(thread)))
+        read_values(graph(saver).invoke(Command(resume="yes"), make_config(thread)))
         for saver in (theirs, ours)
     ]
     assert results[0] == results[1]
     assert "yes" in str(results[1]["messages"])
     states = [
         [
-            (state.next, contents(state.values))
-            for state in graph(saver).get_state_history(config(thread))
+            (state.next, read_values(state.values))
+            for state in graph(saver).get_state_history(make_config(thread))
         ]
         for saver in (theirs, ours)
     ]
@@ -81,18 +81,20 @@ def test_a_graph_continues_from_the_last_and_from_an_older_imported_checkpoint(t
     results = []
     for saver in (theirs, ours):
         graph = build(saver)
-        old = [state for state in graph.get_state_history(config()) if state.next == ("use",)][-1]
-        result = [graph.invoke({"messages": [("user", "Again?")]}, config())]
+        old = [state for state in graph.get_state_history(make_config()) if state.next == ("use",)][
+            -1
+        ]
+        result = [graph.invoke({"messages": [("user", "Again?")]}, make_config())]
         result.append(graph.invoke(None, old.config))
-        result.append(graph.invoke(Command(resume="now"), config()))
-        results.append([contents(each) for each in result])
+        result.append(graph.invoke(Command(resume="now"), make_config()))
+        results.append([read_values(each) for each in result])
     assert results[0] == results[1]
     assert "sun (now)" in str(results[1][-1])
 
 
 def test_a_delta_channel_grows_on_after_the_import(theirs, ours):
     results = [
-        build_deltas(saver).invoke({"items": ["more"]}, config("deltas"))
+        build_deltas(saver).invoke({"items": ["more"]}, make_config("deltas"))
         for saver in (theirs, ours)
     ]
     assert results[0] == results[1]
@@ -101,7 +103,7 @@ def test_a_delta_channel_grows_on_after_the_import(theirs, ours):
 
 def test_objects_of_types_that_are_not_allowed_come_back_as_plain_data(ours):
     with pytest.warns(BlockedTypeWarning, match="Plan|Card"):
-        values = ours.get_tuple(config("typed")).checkpoint["channel_values"]
+        values = ours.get_tuple(make_config("typed")).checkpoint["channel_values"]
     assert values["plan"] == {"goal": "x"}
     assert values["items"][0] == {"number": 7}
 
@@ -114,8 +116,8 @@ async def test_a_thread_imported_under_another_session_id_continues_there(origin
     )
     await holdfast.SnapshotManager(store).import_session(*documents)
     graph = build(HoldfastSaver(store, agent_id="bot"))
-    assert (await graph.aget_state(config("moved"))).next == ("use",)
-    result = await graph.ainvoke(Command(resume="there"), config("moved"))
+    assert (await graph.aget_state(make_config("moved"))).next == ("use",)
+    result = await graph.ainvoke(Command(resume="there"), make_config("moved"))
     assert "sun (there)" in str(result["messages"])
 
 
@@ -126,7 +128,7 @@ def test_a_thread_imported_over_a_session_becomes_its_state(original, ours):
         assert not (await manager.import_session(document)).created
 
     run_async(work())
-    assert build(ours).get_state(config("t1")).next == ("use",)
+    assert build(ours).get_state(make_config("t1")).next == ("use",)
 
 
 def test_messages_of_a_thread_are_messages_of_the_session(original):
@@ -161,7 +163,7 @@ def test_objects_are_stored_as_bytes_with_a_text_for_people(original):
 
 def test_events_have_the_times_of_their_checkpoints(theirs, original):
     (document,) = holdfast.importers.read(str(original), thread="t1")
-    times = {each.checkpoint["id"]: each.checkpoint["ts"] for each in theirs.list(config())}
+    times = {each.checkpoint["id"]: each.checkpoint["ts"] for each in theirs.list(make_config())}
     for event in document.events[1:]:
         assert event.at.isoformat() == times[event.data["checkpoint_id"]]
     assert document.events[0].at.isoformat() == min(times.values())
@@ -173,7 +175,7 @@ def test_every_checkpoint_is_a_snapshot_with_its_parent_and_tags(theirs, ours):
         return await holdfast.SnapshotArchive(ours.state_store).list_snapshots(location=location)
 
     snapshots = run_async(work()).snapshots
-    listed = sorted(theirs.list(config()), key=lambda each: each.checkpoint["id"])
+    listed = sorted(theirs.list(make_config()), key=lambda each: each.checkpoint["id"])
     assert len(snapshots) == len(listed)
     ids = {
         each.checkpoint["id"]: info.snapshot_id

@@ -17,7 +17,7 @@ from holdfast.snapshots.session_snapshot import utc_now
 from importers.graphs import check_imports
 
 
-def diary(source):
+def import_diary(source):
     history = holdfast.importers.History("writer", source.stem, utc_now())
     for number, line in enumerate(source.path.read_text().splitlines()[1:]):
         history.append({"role": "user", "content": line}, utc_now(), f"line {number}")
@@ -50,7 +50,7 @@ def is_diary(source):
 
 
 def test_a_registered_reader_reads_its_format(folder, register):
-    register("diary", is_diary, diary)
+    register("diary", is_diary, import_diary)
     (document,) = holdfast.importers.read("june.txt")
     assert (document.agent_id, document.session_id) == ("writer", "june")
     assert [message["content"] for message in document.state.messages] == ["one", "two"]
@@ -69,21 +69,21 @@ def test_registered_readers_come_before_built_in_ones_but_after_holdfast_documen
 
 
 def test_the_reader_registered_last_is_asked_first(folder, register):
-    register("one", is_diary, diary)
+    register("one", is_diary, import_diary)
     register("two", is_diary, lambda source: [])
     assert holdfast.importers.read("june.txt") == []
     assert len(holdfast.importers.read("june.txt", format="one")) == 1
 
 
 def test_a_taken_name_or_a_wrong_argument_is_refused(register):
-    register("diary", is_diary, diary)
+    register("diary", is_diary, import_diary)
     for name in ("diary", "chat", "holdfast"):
         with pytest.raises(ValueError, match="already"):
-            holdfast.importers.register_reader(name, is_diary, diary)
+            holdfast.importers.register_reader(name, is_diary, import_diary)
     for wrong in (
-        (5, is_diary, diary),
-        ("", is_diary, diary),
-        ("x", None, diary),
+        (5, is_diary, import_diary),
+        ("", is_diary, import_diary),
+        ("x", None, import_diary),
         ("x", is_diary, 5),
     ):
         with pytest.raises(TypeError):
@@ -94,7 +94,7 @@ def test_the_error_of_a_failing_reader_names_it(folder, register):
     register("broken", is_diary, lambda source: 1 / 0)
     with pytest.raises(InvalidDocumentError, match="reader 'broken' cannot read june.txt: ZeroDiv"):
         holdfast.importers.read("june.txt")
-    register("nosy", lambda source: source.nothing, diary)
+    register("nosy", lambda source: source.nothing, import_diary)
     with pytest.raises(InvalidDocumentError, match="reader 'nosy' cannot read june.txt: Attribute"):
         holdfast.importers.read("june.txt")
 
@@ -107,7 +107,7 @@ def test_a_reader_must_return_documents(folder, register, given):
 
 
 def test_the_error_for_an_unknown_format_lists_the_known_ones(folder, register):
-    register("poem", lambda source: False, diary)
+    register("poem", lambda source: False, import_diary)
     with pytest.raises(InvalidDocumentError) as caught:
         holdfast.importers.read("june.txt")
     for name in ("holdfast", "strands", "langgraph-sqlite", "langgraph-postgres", "chat", "poem"):

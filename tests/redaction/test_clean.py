@@ -13,14 +13,14 @@ from holdfast.redaction.findings import Finding
 DETECTOR = Detector(secrets=True, emails=True, phones=False)
 
 
-def cleaned(value):
+def clean_value(value):
     cleaner = Cleaner(DETECTOR)
     cleaner.clean_value(value)
     cleaner.collecting = False
     return cleaner.clean_value(value)
 
 
-def took(work):
+def measure_time(work):
     def once():
         began = time.process_time()
         work()
@@ -49,12 +49,16 @@ def took(work):
 )
 def test_cleaning_takes_linear_time(value):
     small, large = value(5_000), value(40_000)
-    least = max(took(lambda: cleaned(small)), 0.01)
-    assert took(lambda: cleaned(large)) < 24 * least  # the square would be 64 times as much
+    least = max(measure_time(lambda: clean_value(small)), 0.01)
+    assert (
+        measure_time(lambda: clean_value(large)) < 24 * least
+    )  # the square would be 64 times as much
 
 
 def test_redacted_keys_are_numbered_in_order():
-    new = cleaned({"a@example.com": 1, "[redacted: email 2]": 2, "b@example.com": 3, "c@x.org": 4})
+    new = clean_value(
+        {"a@example.com": 1, "[redacted: email 2]": 2, "b@example.com": 3, "c@x.org": 4}
+    )
     assert list(new) == [
         "[redacted: email]",
         "[redacted: email 2]",
@@ -92,5 +96,7 @@ def test_findings_in_a_text_without_marks_are_merged():
 
 def test_many_long_secrets_with_the_same_start_are_found():
     secrets = ["x" * 80 + f"{number:03}" + "y" * (number % 7) for number in range(100)]
-    new = cleaned([{"password": secret} for secret in secrets] + [f"use {s} now" for s in secrets])
+    new = clean_value(
+        [{"password": secret} for secret in secrets] + [f"use {s} now" for s in secrets]
+    )
     assert new[100:] == ["use [redacted: secret] now"] * 100

@@ -138,13 +138,13 @@ def test_single_kinds_can_be_disabled():
     def work(session):
         session.add_message("user", f"{AWS} {ADA} {PHONE}")
 
-    def said(**options):
+    def redact_text(**options):
         return redact_work(work, Redactor(**options)).state.messages[0]["content"]
 
-    assert said(secrets=False) == f"{AWS} [redacted: email] [redacted: phone]"
-    assert said(emails=False) == f"[redacted: AWS key] {ADA} [redacted: phone]"
-    assert said(phones=False) == f"[redacted: AWS key] [redacted: email] {PHONE}"
-    assert said(patterns=False) == f"{AWS} {ADA} {PHONE}"
+    assert redact_text(secrets=False) == f"{AWS} [redacted: email] [redacted: phone]"
+    assert redact_text(emails=False) == f"[redacted: AWS key] {ADA} [redacted: phone]"
+    assert redact_text(phones=False) == f"[redacted: AWS key] [redacted: email] {PHONE}"
+    assert redact_text(patterns=False) == f"{AWS} {ADA} {PHONE}"
 
 
 def test_region_and_entropy_find_more():

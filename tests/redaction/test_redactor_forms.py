@@ -133,23 +133,23 @@ def test_a_secret_is_found_in_any_encoding_of_its_line(wraps, before, secret):
 NAMES = ["Ada Lovelace", "Renée Dupont", "Ab9 xQ/z", 'pä"ss w/ö!', "x\\y z", "a&b=c d", "ä/ö Ü/ß"]
 
 
-def in_json(text):
+def to_json(text):
     return json.dumps({"who": text})
 
 
-def in_json_as_php(text):
+def to_php_json(text):
     return json.dumps({"who": text}).replace("/", "\\/")
 
 
-def upper_json(text):
-    return re.sub(r"(?<=\\u)\w{4}", lambda digits: digits[0].upper(), in_json(text))
+def to_upper_json(text):
+    return re.sub(r"(?<=\\u)\w{4}", lambda digits: digits[0].upper(), to_json(text))
 
 
-def lower_url(text):
+def to_lower_url(text):
     return re.sub(r"%..", lambda escape: escape[0].lower(), f"https://x/?a={quote_plus(text)}&b=1")
 
 
-def url_as_javascript(text):
+def to_javascript_url(text):
     return f"https://x/?a={quote(text, safe=chr(33))}&b=1"
 
 
@@ -157,19 +157,19 @@ def url_as_javascript(text):
 @pytest.mark.parametrize(
     "write",
     [
-        in_json,
-        in_json_as_php,
-        upper_json,
-        lambda text: in_json(in_json(text)),
-        lambda text: in_json(in_json(in_json(text))),
-        lambda text: in_json(json.dumps([text], ensure_ascii=False)),
-        lambda text: in_json(in_json_as_php(text)),
-        lambda text: in_json_as_php(in_json_as_php(text)),
+        to_json,
+        to_php_json,
+        to_upper_json,
+        lambda text: to_json(to_json(text)),
+        lambda text: to_json(to_json(to_json(text))),
+        lambda text: to_json(json.dumps([text], ensure_ascii=False)),
+        lambda text: to_json(to_php_json(text)),
+        lambda text: to_php_json(to_php_json(text)),
         lambda text: f"https://x/{quote(text)}?",
         lambda text: f"https://x/?a={quote(text, safe='')}&b=1",
         lambda text: f"https://x/?a={quote_plus(text)}&b=1",
-        lower_url,
-        url_as_javascript,
+        to_lower_url,
+        to_javascript_url,
         lambda text: json.dumps(f"said:\n{text}"),
         lambda text: f"%20{text}\x1b[0m, \x1b[1m{text}",
     ],
@@ -202,7 +202,7 @@ def test_text_at_a_path_is_removed_from_urls_and_nested_json():
     def work(session):
         session.set("customer", {"name": "Ada Lovelace", "friend": "Renée Dupont"})
         session.record("http", {"url": f"https://crm/?name={quote_plus('Ada Lovelace')}"})
-        session.record("tool.called", {"arguments": in_json(in_json("Renée Dupont"))})
+        session.record("tool.called", {"arguments": to_json(to_json("Renée Dupont"))})
 
     document = redact_work(work, Redactor(paths=["values.customer"]))
     whole = read_all_text(document)
@@ -216,7 +216,7 @@ KEY = "q8Zr2LmVx7Tb4Kp9Wd3N"
 ID = UUID("12345678-1234-4234-9234-123456789abc")
 
 
-def cleaned(value):
+def clean_value(value):
     cleaner = Cleaner(DETECTOR)
     cleaner.clean_value(value)
     cleaner.collecting = False
@@ -245,7 +245,7 @@ def cleaned(value):
     ],
 )
 def test_a_value_with_a_secret_name_is_removed_from_any_container(value, expected):
-    assert cleaned(value) == expected
+    assert clean_value(value) == expected
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_a_value_with_a_secret_name_is_removed_from_any_container(value, expecte
     ],
 )
 def test_harmless_values_in_containers_are_kept(value):
-    assert is_identical(cleaned(value), value)
+    assert is_identical(clean_value(value), value)
 
 
 def test_a_secret_id_or_number_is_removed_everywhere():

@@ -19,7 +19,7 @@ from support.redaction_samples import (
 )
 
 
-def a_conversation(session):
+def record_conversation(session):
     session.add_message("user", "My name is Ada Lovelace", id=1)
     session.add_message("assistant", [{"type": "text", "text": "Hello, Ada Lovelace!"}], id=2)
     session.add_message("user", "thanks")
@@ -29,13 +29,13 @@ def a_conversation(session):
     session.record("crm", changes={"set": [("crm", "ada", {"id": uuid.UUID(int=5)})], "delete": []})
 
 
-def named(*paths, patterns=False):
-    return redact_work(a_conversation, Redactor(patterns=patterns, paths=paths))
+def redact_paths(*paths, patterns=False):
+    return redact_work(record_conversation, Redactor(patterns=patterns, paths=paths))
 
 
 @pytest.mark.parametrize("path", ["values.customer.name", "/values/customer/name"])
 def test_a_value_at_a_path_is_removed_from_state_events_and_messages(path):
-    document = named(path)
+    document = redact_paths(path)
     gone = "[redacted: path]"
     assert document.state.values["customer"] == {
         "name": gone,
@@ -53,13 +53,13 @@ def test_a_value_at_a_path_is_removed_from_state_events_and_messages(path):
 
 @pytest.mark.parametrize("path", ["messages[*].content", "/messages/*/content"])
 def test_the_content_of_all_messages_can_be_removed(path):
-    document = named(path)
+    document = redact_paths(path)
     assert [message["content"] for message in document.state.messages] == ["[redacted: path]"] * 3
     assert [message.get("id") for message in document.state.messages] == [1, 2, None]
 
 
 def test_a_redacted_message_keeps_its_role():
-    document = named("messages[1]", "messages[-1].content")
+    document = redact_paths("messages[1]", "messages[-1].content")
     assert document.state.messages[1] == {"role": "assistant", "content": "[redacted: path]"}
     assert document.state.messages[2] == {"role": "user", "content": "[redacted: path]"}
     assert document.state.messages[0]["role"] == "user"
@@ -68,19 +68,21 @@ def test_a_redacted_message_keeps_its_role():
 
 
 def test_list_items_namespaces_bytes_and_numbers_can_be_removed():
-    document = named("messages[1].content[0].text", "namespaces.crm", "values.customer.photo")
+    document = redact_paths(
+        "messages[1].content[0].text", "namespaces.crm", "values.customer.photo"
+    )
     assert document.state.messages[1]["content"] == [{"type": "text", "text": "[redacted: path]"}]
     assert document.state.namespaces == {"crm": {"ada": "[redacted: path]"}}
     assert document.state.values["customer"]["photo"] == b"[redacted: path]"
-    assert named("values.customer.n").state.values["customer"]["n"] == "[redacted: path]"
-    assert named("values.customer").state.values == {"customer": "[redacted: path]"}
+    assert redact_paths("values.customer.n").state.values["customer"]["n"] == "[redacted: path]"
+    assert redact_paths("values.customer").state.values == {"customer": "[redacted: path]"}
 
 
 def test_data_of_events_and_tags_can_be_removed():
     redactor = Redactor(
         patterns=False, paths=["events[*].data.prompt", "tags.who", "events[-1].data"]
     )
-    document = export_work(a_conversation)
+    document = export_work(record_conversation)
     tagged = replace(document, tags={"who": "Ada L.", "x": "y"})
     new = redactor.redact(tagged)
     check(new, document)
@@ -90,13 +92,13 @@ def test_data_of_events_and_tags_can_be_removed():
 
 
 def test_a_path_without_a_match_removes_nothing():
-    document = named("values.nobody.name", "messages[99]", "namespaces.none")
+    document = redact_paths("values.nobody.name", "messages[99]", "namespaces.none")
     assert document.extra["redactions"] == []
-    assert document.digest == export_work(a_conversation).digest
+    assert document.digest == export_work(record_conversation).digest
 
 
 def test_common_words_at_a_path_are_kept_elsewhere():
-    document = named("messages[2].content", "messages[*].role")
+    document = redact_paths("messages[2].content", "messages[*].role")
     assert document.state.messages[0].keys() == {"role", "content", "id"}
     assert document.state.messages[2] == {"role": "[redacted: path]", "content": "[redacted: path]"}
     assert "thanks" not in read_all_text(document)

@@ -13,7 +13,7 @@ from holdfast.server.viewer_files import SCRIPTS, STYLES, read_source
 
 
 def bundle_of(**sources: str) -> str:
-    """The bundle of modules by name, of which ``app`` is the entry."""
+    """Return the bundle of modules by name; ``app`` is the entry."""
     return bundle("app.js", {f"{name}.js": source for name, source in sources.items()}.__getitem__)
 
 

@@ -37,7 +37,7 @@ def store():
 # ----------------------------------------------------------------------------- the same behaviour
 
 
-def scenario(session, call):
+def run_scenario(session, call):
     """Return what a session does, of either class; ``call`` runs what has to be awaited."""
     seen = [session.agent_id, session.session_id, session.scope, session.agents, session.is_dirty]
     session.add_message("user", "hello", name="ann")
@@ -68,14 +68,10 @@ def scenario(session, call):
     seen += [call(session.verify()).ok, call(session.once("pay", lambda: 42))]
     session.add_message("user", "dropped")
     call(session.reload())
-    seen += [contents_of(session), session.location.prefix, session.pop_message()]
+    seen += [list_contents(session), session.location.prefix, session.pop_message()]
     session.clear_messages()
     seen += [session.messages, repr(session).replace("Blocking", "")]
     return seen
-
-
-def contents_of(session):
-    return [message.get("content") for message in session.messages]
 
 
 def test_a_blocking_session_does_what_a_session_does():
@@ -84,8 +80,8 @@ def test_a_blocking_session_does_what_a_session_does():
 
     with asyncio.Runner() as runner:
         session = runner.run(awaited(open_session(MemoryStateStore())))
-        expected = scenario(session, lambda work: runner.run(awaited(work)))
-    assert scenario(twin(MemoryStateStore()), lambda given: given) == expected
+        expected = run_scenario(session, lambda work: runner.run(awaited(work)))
+    assert run_scenario(twin(MemoryStateStore()), lambda given: given) == expected
 
 
 def test_a_blocking_session_has_all_methods_of_a_session():

@@ -21,7 +21,7 @@ def store():
     return MemoryStateStore()
 
 
-def in_threads(count, work):
+def run_in_threads(count, work):
     """Run work in several threads, and raise the error of any of them."""
     errors = []
 
@@ -56,7 +56,7 @@ def test_threads_share_a_session(url, tmp_path):
                 assert session.get(f"thread {number}") == turn
                 session.status = "running" if turn % 2 else "waiting"
 
-        in_threads(4, speak)
+        run_in_threads(4, speak)
         session.commit()
         session.reload()
         assert len(session.messages) == session.message_count == 60
@@ -78,7 +78,7 @@ def test_threads_share_the_agents_of_a_session(store):
             part.set("turn", turn)
             crew.commit()
 
-    in_threads(4, speak)
+    run_in_threads(4, speak)
     assert crew.agents == [f"agent {number}" for number in range(4)]
     for name in crew.agents:
         assert list_contents(crew.agent(name)) == list(range(20))
@@ -95,7 +95,7 @@ def restless():
     sys.setswitchinterval(before)
 
 
-def while_another_writes(write, read, times):
+def read_while_writing(write, read, times):
     """Read repeatedly in one thread while another writes."""
     over = threading.Event()
 
@@ -110,7 +110,7 @@ def while_another_writes(write, read, times):
             while not over.is_set():
                 read()
 
-    in_threads(2, work)
+    run_in_threads(2, work)
 
 
 def test_reads_are_consistent_while_another_thread_rolls_back(restless, store):
@@ -128,7 +128,7 @@ def test_reads_are_consistent_while_another_thread_rolls_back(restless, store):
         assert None not in session.messages
         assert None not in session.state.values()
 
-    while_another_writes(write, read, 300)
+    read_while_writing(write, read, 300)
 
 
 def test_events_have_no_gaps_while_another_thread_commits(restless, store):
@@ -144,7 +144,7 @@ def test_events_have_no_gaps_while_another_thread_commits(restless, store):
         assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
         assert session.events[-1].seq >= seqs[-1]
 
-    while_another_writes(write, read, 1000)
+    read_while_writing(write, read, 1000)
 
 
 def test_an_agent_joins_once_if_two_threads_request_it(restless, store):
@@ -156,7 +156,7 @@ def test_an_agent_joins_once_if_two_threads_request_it(restless, store):
             together.wait()
             crew.agent(f"agent {number}")
 
-    in_threads(4, join)
+    run_in_threads(4, join)
     assert list_types(crew.events).count("agent.joined") == 100
 
 
@@ -179,7 +179,7 @@ def test_unfinished_calls_are_consistent_while_another_thread_saves(store):
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        in_threads(2, look)
+        run_in_threads(2, look)
     finally:
         sys.setswitchinterval(interval)
     assert session.unfinished == []

@@ -28,7 +28,7 @@ from support.conversations import (
 from support.faults import Fault, FaultyStateStore
 
 
-async def pruned(session, *, days=0):
+async def prune_session(session, *, days=0):
     """Prune to the last snapshot in another process, and again some days later."""
     other = await reopen_session(session)
     for number in range(3):
@@ -144,7 +144,7 @@ async def test_a_commit_after_a_cancelled_one_finds_out_whether_it_was_written(t
 @async_test
 async def test_a_writer_behind_a_pruned_log_gets_a_conflict(on_conflict):
     session = await add_messages(await open_session(MemoryStateStore()), "a")
-    await pruned(session)
+    await prune_session(session)
     session.add_message("user", "mine")
     with pytest.raises(ConflictError, match="the events up to 5 were pruned"):
         await session.commit(on_conflict=on_conflict)
@@ -159,7 +159,7 @@ async def test_a_writer_behind_a_pruned_log_gets_a_conflict(on_conflict):
 @async_test
 async def test_a_pruned_position_cannot_be_saved():
     session = await add_messages(await open_session(MemoryStateStore()), "a")
-    await pruned(session)
+    await prune_session(session)
     with pytest.raises(ConflictError, match="the events up to 5 were pruned"):
         await session.save()
     await session.reload()
@@ -169,18 +169,18 @@ async def test_a_pruned_position_cannot_be_saved():
 # ------------------------------------------------- sessions that were pruned, deleted or replaced
 
 
-def conditional():
+def make_store():
     return MemoryStateStore()
 
 
-def one_by_one():
+def make_store_without_batches():
     return FaultyStateStore(MemoryStateStore(), atomic=False)
 
 
-STORES = pytest.mark.parametrize("new_store", [conditional, one_by_one])
+STORES = pytest.mark.parametrize("new_store", [make_store, make_store_without_batches])
 
 
-async def everything(store):
+async def read_all(store):
     keys = [key async for key in store.list("")]
     return {key: entry.value for key, entry in (await store.get_many(keys)).items()}
 
@@ -190,14 +190,14 @@ async def everything(store):
 @async_test
 async def test_nothing_is_written_after_pruned_events_whose_tombstones_are_gone(new_store, goes_on):
     session = await add_messages(await open_session(new_store()), "a")
-    other = await pruned(session, days=2)
+    other = await prune_session(session, days=2)
     if goes_on:
         await add_messages(other, "goes on")
     session.add_message("user", "mine")
-    there = await everything(session.state_store)
+    there = await read_all(session.state_store)
     with pytest.raises(ConflictError, match="were pruned"):
         await session.commit(on_conflict="rebase")
-    assert await everything(session.state_store) == there
+    assert await read_all(session.state_store) == there
 
 
 @STORES
@@ -225,12 +225,12 @@ async def test_a_writer_of_a_deleted_session_is_not_acknowledged(
     await SnapshotArchive(store).delete_session(session_id="ses")
     if created_again:
         await add_messages(await open_session(store), "new")
-    there = await everything(store)
+    there = await read_all(store)
     if operation != "save without events":
         session.add_message("user", "d")
     with pytest.raises(ConflictError, match="the session was deleted"):
         await (session.commit(on_conflict="rebase") if operation == "commit" else session.save())
-    assert await everything(store) == there
+    assert await read_all(store) == there
     await session.reload()
     assert list_contents(session) == (["new"] if created_again else [])
     await add_messages(session, "on")
@@ -246,11 +246,11 @@ async def test_a_writer_of_a_session_that_was_restored_from_a_backup_is_not_ackn
     await add_messages(session, "b", "c")
     await SnapshotArchive(store).delete_session(session_id="ses")
     await copy_sessions(backup, store)
-    there = await everything(store)
+    there = await read_all(store)
     session.add_message("user", "d")
     with pytest.raises(ConflictError, match="restored from a backup without"):
         await session.commit(on_conflict="rebase")
-    assert await everything(store) == there
+    assert await read_all(store) == there
     await session.reload()
     assert list_contents(session) == ["a"]
 
@@ -290,4 +290,4 @@ async def test_a_writer_that_stops_between_write_and_check_does_no_harm():
     page = await SnapshotArchive(inner).list_snapshots(location=new.location)
     assert [info.snapshot_id for info in page.snapshots] == [snapshot.snapshot_id]
     await SnapshotArchive(inner).delete_session(session_id="ses")
-    assert await everything(inner) == {}
+    assert await read_all(inner) == {}

@@ -30,7 +30,7 @@ def short(monkeypatch):
     monkeypatch.setattr(event_view, "MAX_SEGMENTS_IN_MEMORY", 4)
 
 
-async def grown(state_store, commits=10, waiting=2):
+async def make_session(state_store, commits=10, waiting=2):
     """Return a session with some commits of two events each, and pending events."""
     session = await open_session(state_store)
     await session.commit()
@@ -43,7 +43,7 @@ async def grown(state_store, commits=10, waiting=2):
     return session
 
 
-async def pruned(session, kept=1):
+async def prune_session(session, kept=1):
     """Prune a session to its last snapshots, two of them new."""
     await session.save()
     session.record("saved")
@@ -55,7 +55,7 @@ async def pruned(session, kept=1):
 
 @async_test
 async def test_events_are_a_sequence_in_order():
-    session = await grown(MemoryStateStore())
+    session = await make_session(MemoryStateStore())
     events = session.events
     assert len(events) == 1 + 20 + 2
     assert [event.seq for event in events] == list(range(1, 24))
@@ -73,7 +73,7 @@ async def test_events_are_a_sequence_in_order():
 
 @async_test
 async def test_an_index_out_of_range_is_an_error():
-    events = (await grown(MemoryStateStore(), commits=2)).events
+    events = (await make_session(MemoryStateStore(), commits=2)).events
     for index in (len(events), -len(events) - 1, 1000):
         with pytest.raises(IndexError):
             events[index]
@@ -85,7 +85,7 @@ async def test_an_index_out_of_range_is_an_error():
 
 @async_test
 async def test_pending_events_have_their_future_positions():
-    session = await grown(MemoryStateStore())
+    session = await make_session(MemoryStateStore())
     waiting = session.events[-2:]
     assert [event.seq for event in waiting] == [22, 23]
     await session.commit()
@@ -151,7 +151,7 @@ SLICES = [
 
 @async_test
 async def test_all_ways_of_reading_return_the_same_events():
-    session = await grown(MemoryStateStore())
+    session = await make_session(MemoryStateStore())
     expected = [event async for event in session.log.read()] + session.events[-2:]
     await check_all_ways(session, expected, SLICES)
 
@@ -160,7 +160,7 @@ async def test_all_ways_of_reading_return_the_same_events():
 @async_test
 async def test_events_that_are_not_in_memory_are_read_from_the_store(short, url, tmp_path):
     async with open_state_store(url.format(tmp_path)) as store:
-        session = await grown(store)
+        session = await make_session(store)
         expected = [event async for event in session.log.read()] + session.events[-2:]
         assert session._committer.tail.after.seq > 0
         await check_all_ways(session, expected, SLICES)
@@ -174,7 +174,7 @@ async def test_events_that_are_not_in_memory_are_read_from_the_store(short, url,
 @async_test
 async def test_the_last_events_are_read_from_memory(short):
     store = ObservedStore()
-    session = await reopen_session(await grown(store, waiting=0))
+    session = await reopen_session(await make_session(store, waiting=0))
     session.record("waiting")
     store.forget()
     assert list_types(session.events[-4:]) == ["tick", "message.appended", "tick", "waiting"]
@@ -186,8 +186,8 @@ async def test_the_last_events_are_read_from_memory(short):
 
 @async_test
 async def test_the_first_event_after_a_prune_has_index_0(short):
-    session = await grown(MemoryStateStore(), waiting=0)
-    again = await pruned(session)
+    session = await make_session(MemoryStateStore(), waiting=0)
+    again = await prune_session(session)
     assert len(again.events) == 0
     assert list(again.events) == [event async for event in again.events] == []
     with pytest.raises(IndexError):
@@ -203,12 +203,12 @@ async def test_the_first_event_after_a_prune_has_index_0(short):
 
 @async_test
 async def test_events_between_kept_snapshots_stay_after_a_prune(short):
-    session = await grown(MemoryStateStore(), commits=4, waiting=0)
+    session = await make_session(MemoryStateStore(), commits=4, waiting=0)
     for text in "abcd":
         session.add_message("user", text)
         await session.save()
     before = list(session.events)
-    again = await pruned(session, kept=3)
+    again = await prune_session(session, kept=3)
     left = list(again.events)
     assert [event.seq for event in left] == [14]
     assert again.events[0].type == "saved"
@@ -220,7 +220,7 @@ async def test_events_between_kept_snapshots_stay_after_a_prune(short):
 
 @async_test
 async def test_a_range_of_events_is_read_by_their_numbers(short):
-    session = await grown(MemoryStateStore())
+    session = await make_session(MemoryStateStore())
     everything = list(session.events)
 
     async def read(*bounds):
@@ -238,7 +238,7 @@ async def test_a_range_of_events_is_read_by_their_numbers(short):
 
 @async_test
 async def test_changing_an_event_does_not_change_what_is_committed(short):
-    session = await grown(MemoryStateStore(), waiting=0)
+    session = await make_session(MemoryStateStore(), waiting=0)
     session.set("plan", {"steps": [1]})
     session.record("tool.called", {"args": [1]})
     for event in session.events:
@@ -268,7 +268,7 @@ def tamper(event):
 @async_test
 async def test_repeated_reads_of_events_read_only_the_requested_ones(short):
     store = ObservedStore()
-    session = await grown(store, commits=40)
+    session = await make_session(store, commits=40)
     store.forget()
     for _ in range(5):
         assert session.events[-1].type == "waiting"
@@ -313,7 +313,7 @@ def test_a_view_behaves_like_a_list(commits, waiting, places):
 
 @async_test
 async def test_event_times_are_in_utc_and_ordered():
-    session = await grown(MemoryStateStore(), commits=3)
+    session = await make_session(MemoryStateStore(), commits=3)
     times = [event.at for event in session.events]
     assert times == sorted(times)
     assert all(at.tzinfo is dt.UTC for at in times)

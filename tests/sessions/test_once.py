@@ -378,9 +378,9 @@ async def test_concurrent_effects_with_equal_results_are_a_conflict():
         await one.once("pay", lambda: "paid")
         return "paid"
 
-    with pytest.raises(ConflictError, match="did the same side effect concurrently: pay") as told:
+    with pytest.raises(ConflictError, match="did the same side effect concurrently: pay") as caught:
         await two.once("pay", slowly)
-    assert told.value.conflicts == [("once", "pay")]
+    assert caught.value.conflicts == [("once", "pay")]
     await two.reload()
     assert await two.once("pay", lambda: pytest.fail("a third time")) == "paid"
 

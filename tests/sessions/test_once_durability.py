@@ -30,7 +30,7 @@ from support.observed_store import ObservedStore
 SRC = str(Path(__file__).parents[2] / "src")
 
 
-async def committed(session, **values):
+async def commit_values(session, **values):
     """Commit values in another process."""
     other = await reopen_session(session)
     for key, value in values.items():
@@ -48,7 +48,7 @@ async def test_a_conflict_on_another_key_during_the_effect_does_not_lose_its_res
 
     async def pay():
         session.set("plan", "mine")
-        await committed(session, plan="theirs")
+        await commit_values(session, plan="theirs")
         return effect()
 
     assert await session.once("pay", pay) == "paid"
@@ -87,7 +87,7 @@ async def test_pending_events_are_committed_before_the_effect():
 async def test_a_conflict_of_pending_events_is_raised_before_the_effect():
     session = await add_messages(await open_session(MemoryStateStore()), "a")
     session.set("plan", "mine")
-    await committed(session, plan="theirs")
+    await commit_values(session, plan="theirs")
     pay = Effect()
     with pytest.raises(ConflictError):
         await session.once("pay", pay)
@@ -104,7 +104,7 @@ async def test_events_recorded_during_the_effect_stay_pending_on_top_of_the_resu
     async def pay():
         session.add_message("user", "b")
         session.set("plan", "mine")
-        await committed(session, other="theirs")
+        await commit_values(session, other="theirs")
         await add_messages(await reopen_session(session), "theirs")
         session.add_message("user", "c")
         return "paid"
@@ -153,7 +153,7 @@ async def test_concurrent_effects_of_two_processes_have_one_result():
     async def pay():
         one.set("plan", "mine")
         await other.once("pay", Effect("theirs"))
-        await committed(other, plan="theirs")
+        await commit_values(other, plan="theirs")
         return mine()
 
     with pytest.raises(ConflictError) as lost:
@@ -191,7 +191,7 @@ async def test_a_result_that_could_not_be_committed_is_kept(kind, is_done, then)
         session.rollback(mark)
     elif then == "message":
         session.add_message("user", "b")
-        await committed(session, other=1)
+        await commit_values(session, other=1)
     assert await session.once("pay", pay) == "paid"
     assert pay.times == 1
     await session.commit(on_conflict="rebase")
@@ -211,7 +211,7 @@ async def test_a_lost_response_of_a_result_is_recognized_behind_other_commits():
 
     async def overtaken():
         session.set("plan", "mine")
-        await committed(session, plan="theirs")
+        await commit_values(session, plan="theirs")
         store.plan(Fault(2, "unknown", done=True))
         return pay()
 

@@ -23,7 +23,7 @@ async def give(value):
     return value
 
 
-async def where():
+async def get_thread_and_loop():
     return threading.current_thread(), asyncio.get_running_loop()
 
 
@@ -48,8 +48,8 @@ def test_a_call_raises_the_error_of_the_coroutine(error):
 
 def test_a_portal_has_one_loop_in_its_own_thread():
     assert get_portal() is get_portal()
-    thread, loop = get_portal().call(where())
-    assert (thread, loop) == get_portal().call(where())
+    thread, loop = get_portal().call(get_thread_and_loop())
+    assert (thread, loop) == get_portal().call(get_thread_and_loop())
     assert thread is not threading.current_thread()
     assert thread.name == "holdfast-portal"
     assert thread.daemon
@@ -60,7 +60,7 @@ def test_threads_call_at_the_same_time():
 
     def call():
         waiting.wait()
-        portals.append(get_portal().call(where()))
+        portals.append(get_portal().call(get_thread_and_loop()))
 
     threads = [threading.Thread(target=call) for _ in range(8)]
     for thread in threads:
@@ -134,7 +134,7 @@ def test_an_interrupt_cancels_the_work():
 
 def test_portals_have_different_loops():
     other = Portal()
-    assert other.call(where()) != get_portal().call(where())
+    assert other.call(get_thread_and_loop()) != get_portal().call(get_thread_and_loop())
 
     async def across():
         return get_portal().call(give("across"))

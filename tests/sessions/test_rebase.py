@@ -305,7 +305,7 @@ class Model:
 
     def __init__(self, values):
         self.values = dict(values)
-        self.said = []
+        self.contents = []
         self.touched = set()
         self.mark = None
 
@@ -323,15 +323,15 @@ class Model:
                 self.touched.add(rest[0])
         elif what == "say":
             session.add_message("user", rest[0])
-            self.said.append(rest[0])
-        elif what == "take back" and self.said:
+            self.contents.append(rest[0])
+        elif what == "take back" and self.contents:
             session.pop_message()
-            self.said.pop()
+            self.contents.pop()
         elif what == "mark":
-            self.mark = (session.snapshot(), dict(self.values), list(self.said))
+            self.mark = (session.snapshot(), dict(self.values), list(self.contents))
         elif what == "undo" and self.mark is not None:
             session.rollback(self.mark[0])
-            self.values, self.said = dict(self.mark[1]), list(self.mark[2])
+            self.values, self.contents = dict(self.mark[1]), list(self.mark[2])
 
 
 @given(
@@ -362,14 +362,16 @@ def test_a_rebase_combines_both_writers_or_reports_the_conflicting_keys(base, th
             with pytest.raises(ConflictError) as lost:
                 await one.commit(on_conflict="rebase")
             assert lost.value.conflicts == sorted(("state", key) for key in expected)
-            assert list_contents(await reopen_session(one)) == ["begun", *there.said]
+            assert list_contents(await reopen_session(one)) == ["begun", *there.contents]
             return
         await one.commit(on_conflict="rebase")
         merged = {key: value for key, value in there.values.items() if key not in here.touched}
         merged |= {key: here.values[key] for key in here.touched if key in here.values}
         again = await reopen_session(one)
         assert again.state == one.state == dict(sorted(merged.items()))
-        assert list_contents(again) == list_contents(one) == ["begun", *there.said, *here.said]
+        assert (
+            list_contents(again) == list_contents(one) == ["begun", *there.contents, *here.contents]
+        )
         assert again.message_count == one.message_count == len(again.messages)
         assert [event.hash for event in again.events] == [event.hash for event in one.events]
 

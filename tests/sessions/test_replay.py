@@ -32,7 +32,7 @@ def often(monkeypatch):
     monkeypatch.setattr(timeline, "MAX_SEGMENTS", 3)
 
 
-async def story(state_store, turns=5):
+async def record_session(state_store, turns=5):
     """Return a session with messages, values, deletions and a rollback."""
     session = await open_session(state_store)
     for turn in range(turns):
@@ -48,7 +48,7 @@ async def story(state_store, turns=5):
     return session
 
 
-async def states(session):
+async def read_states(session):
     """Return the state after each number of events."""
     store = Store()
     found = [store.snapshot().digest]
@@ -58,7 +58,7 @@ async def states(session):
     return found
 
 
-async def steps_of(source, **bounds):
+async def collect_steps(source, **bounds):
     return [step async for step in replay(source, **bounds)]
 
 
@@ -76,25 +76,25 @@ def check(steps, expected, events, first=1):
 @async_test
 async def test_a_step_has_its_event_and_the_states_before_and_after_it(often, url, tmp_path):
     async with open_state_store(url.format(tmp_path)) as store:
-        session = await story(store)
-        expected = await states(session)
-        check(await steps_of(session), expected, list(session.events))
+        session = await record_session(store)
+        expected = await read_states(session)
+        check(await collect_steps(session), expected, list(session.events))
         check(list(replay(session)), expected, list(session.events))
         document = await session.export()
-        check(await steps_of(document), expected, list(session.events))
+        check(await collect_steps(document), expected, list(session.events))
         check(list(replay(document)), expected, list(session.events))
 
 
 @pytest.mark.parametrize("kind", ["session", "document"])
 @async_test
 async def test_a_range_is_replayed_from_the_state_before_it(often, kind):
-    session = await story(MemoryStateStore())
+    session = await record_session(MemoryStateStore())
     source = session if kind == "session" else await session.export()
-    expected, events = await states(session), list(session.events)
+    expected, events = await read_states(session), list(session.events)
     for first in range(1, len(events) + 2):
         for last in (None, first - 1, first, first + 2, len(events), len(events) + 5):
             end = len(events) if last is None else last
-            found = await steps_of(source, first=first, last=last)
+            found = await collect_steps(source, first=first, last=last)
             check(found, expected, events[first - 1 : end], first)
             assert [each.event for each in replay(source, first=first, last=last)] == [
                 each.event for each in found
@@ -106,8 +106,8 @@ async def test_a_range_is_replayed_from_the_state_before_it(often, kind):
 async def test_after_the_last_event_there_are_no_steps(kind):
     session = await add_messages(await open_session(MemoryStateStore()), "a")
     source = session if kind == "session" else await session.export()
-    assert await steps_of(source, first=3) == []
-    assert await steps_of(source, first=4) == []
+    assert await collect_steps(source, first=3) == []
+    assert await collect_steps(source, first=4) == []
     assert list(replay(source, first=1000)) == []
 
 
@@ -115,17 +115,17 @@ async def test_after_the_last_event_there_are_no_steps(kind):
 async def test_pending_events_are_not_replayed():
     session = await add_messages(await open_session(MemoryStateStore()), "a")
     session.add_message("user", "waiting")
-    assert list_types(step.event for step in await steps_of(session)) == [
+    assert list_types(step.event for step in await collect_steps(session)) == [
         "session.started",
         "message.appended",
     ]
-    assert await steps_of(await open_session(MemoryStateStore())) == []
+    assert await collect_steps(await open_session(MemoryStateStore())) == []
 
 
 @async_test
 async def test_the_states_of_steps_can_be_compared():
-    session = await story(MemoryStateStore())
-    steps = await steps_of(session)
+    session = await record_session(MemoryStateStore())
+    steps = await collect_steps(session)
     for step in steps:
         changed = step.after.diff(step.before)
         touched = {(space, key) for space, key, _ in step.changes["set"]}
@@ -149,7 +149,7 @@ async def test_replaying_the_end_of_a_log_does_not_read_its_start(often):
         return await plain(keys)
 
     store._get_many = watched
-    assert len(await steps_of(session, first=39)) == 3
+    assert len(await collect_steps(session, first=39)) == 3
     assert 0 < len(set(read)) < 10
 
 
@@ -160,18 +160,18 @@ async def test_a_replay_of_a_pruned_session_starts_at_the_log_start(often):
         session.add_message("user", number)
         session.record("tick")
         await session.save()
-    expected, events = await states(session), list(session.events)
+    expected, events = await read_states(session), list(session.events)
     now = dt.datetime.now(dt.UTC)
     for moment in (now, now + dt.timedelta(days=2)):
         await session.archive.prune(
             location=session.location, policy=RetentionPolicy(last=3), now=moment
         )
-    left = await steps_of(session)
+    left = await collect_steps(session)
     check(left, expected, events[9:], 10)
     check(list(replay(session)), expected, events[9:], 10)
-    check(await steps_of(session, first=11, last=12), expected, events[10:12], 11)
+    check(await collect_steps(session, first=11, last=12), expected, events[10:12], 11)
     document = await session.export()
-    check(await steps_of(document), expected, events[9:], 10)
+    check(await collect_steps(document), expected, events[9:], 10)
     check(list(replay(document, first=12)), expected, events[11:], 12)
 
 
@@ -191,13 +191,13 @@ async def test_pruned_events_cannot_be_replayed(kind):
         ({"first": 2, "last": 2}, "event 2 was"),
     ):
         with pytest.raises(NotFoundError, match=f"{which} pruned from session ses of bot; its log"):
-            await steps_of(source, **bounds)
+            await collect_steps(source, **bounds)
         with pytest.raises(NotFoundError, match=which):
             list(replay(source, **bounds))
-    assert [step.event.seq for step in await steps_of(source)] == [4]
-    assert [step.event.seq for step in await steps_of(source, last=4)] == [4]
-    assert [step.event.seq for step in await steps_of(source, first=4)] == [4]
-    assert await steps_of(source, first=5) == []
+    assert [step.event.seq for step in await collect_steps(source)] == [4]
+    assert [step.event.seq for step in await collect_steps(source, last=4)] == [4]
+    assert [step.event.seq for step in await collect_steps(source, first=4)] == [4]
+    assert await collect_steps(source, first=5) == []
 
 
 @pytest.mark.parametrize("kind", ["session", "document"])
@@ -208,9 +208,9 @@ async def test_a_log_without_events_has_no_steps(kind):
         await session.save()
     await session.archive.prune(location=session.location, policy=RetentionPolicy(last=1))
     source = session if kind == "session" else await session.export()
-    assert await steps_of(source) == []
+    assert await collect_steps(source) == []
     with pytest.raises(NotFoundError, match="events 1 to 2 were pruned"):
-        await steps_of(source, first=1)
+        await collect_steps(source, first=1)
 
 
 @async_test
@@ -222,7 +222,7 @@ async def test_a_snapshot_without_its_events_cannot_be_replayed():
     with pytest.raises(NotFoundError, match="has no events; replay the session"):
         list(replay(Document.from_snapshot(saved)))
     with pytest.raises(NotFoundError):
-        await steps_of(Document.from_snapshot(saved))
+        await collect_steps(Document.from_snapshot(saved))
 
 
 @pytest.mark.parametrize("source", [None, "ses", 7, Store()])
@@ -284,12 +284,12 @@ def test_the_steps_of_any_session_equal_the_fold_of_its_events(commits, first, l
                 else:
                     session.set(key, value)
             await session.commit()
-        expected, events = await states(session), list(session.events)
+        expected, events = await read_states(session), list(session.events)
         begin = min(first, len(events) + 1)
-        found = await steps_of(session, first=begin, last=last)
+        found = await collect_steps(session, first=begin, last=last)
         check(found, expected, events[begin - 1 : last], begin)
         check(
-            await steps_of(await session.export(), first=begin, last=last),
+            await collect_steps(await session.export(), first=begin, last=last),
             expected,
             events[begin - 1 : last],
             begin,

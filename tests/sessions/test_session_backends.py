@@ -19,7 +19,7 @@ def opened(state_store, session_id=SESSION, **options):
     return holdfast.Session.open(state_store, agent_id=AGENT, session_id=session_id, **options)
 
 
-def types(session):
+def list_types(session):
     return [event.type for event in session.events]
 
 
@@ -49,7 +49,7 @@ async def test_a_session_records_commits_saves_restores_and_forks(new_state_stor
             },
         ]
         assert session.state == {"plan": PLAN}
-        assert types(session) == [
+        assert list_types(session) == [
             "session.started",
             "message.appended",
             "message.appended",
@@ -65,7 +65,7 @@ async def test_a_session_records_commits_saves_restores_and_forks(new_state_stor
         session.rollback(mark)
         assert session.get("plan") == PLAN
         assert len(session.messages) == 2
-        assert types(session)[-1] == "state.restored"
+        assert list_types(session)[-1] == "state.restored"
         await session.commit()
         saved = await session.save(tags={"env": "production"})
         assert isinstance(saved, holdfast.SessionSnapshot)
@@ -81,7 +81,7 @@ async def test_a_session_records_commits_saves_restores_and_forks(new_state_stor
         assert (other.session_id, other.agent_id) == ("ses_what_if", "research-bot")
         assert other.messages == session.messages
         assert other.state == session.state
-        assert types(other) == ["session.forked"]
+        assert list_types(other) == ["session.forked"]
         with pytest.raises(ValueError, match="pending, running"):
             session.status = "asleep"
 
@@ -231,12 +231,12 @@ async def test_of_two_writers_one_gets_a_conflict_and_rebases(new_state_store):
 async def test_every_snapshot_of_many_turns_loads(new_state_store):
     async with new_state_store() as state_store:
         session = await opened(state_store)
-        said, saved = [], []
+        added, saved = [], []
         for turn in range(40):
             for role in ("user", "assistant"):
                 session.add_message(role, f"{role} says {turn} " * 20)
             session.set("plan", {"step": turn})
-            said.append(session.messages[-2:])
+            added.append(session.messages[-2:])
             saved.append(await session.save(tags={"turn": str(turn)}))
     async with new_state_store() as state_store:
         archive = SnapshotArchive(state_store)
@@ -244,7 +244,7 @@ async def test_every_snapshot_of_many_turns_loads(new_state_store):
         assert ids == [each.snapshot_id for each in saved]
         for turn, snapshot_id in enumerate(ids):
             found = await archive.load_snapshot(location=LOCATION, snapshot_id=snapshot_id)
-            assert found.state.messages == [each for pair in said[: turn + 1] for each in pair]
+            assert found.state.messages == [each for pair in added[: turn + 1] for each in pair]
             assert found.state.values == {"plan": {"step": turn}}
             assert found.tags == {"turn": str(turn)}
             assert found.parent_id == (ids[turn - 1] if turn else None)

@@ -33,7 +33,7 @@ from support.faults import Fault, FaultyStateStore
 from support.observed_store import ObservedStore
 
 
-async def kept(session):
+async def list_infos(session):
     """Return the metadata of all snapshots, oldest first."""
     return (await session.archive.list_snapshots(location=session.location)).snapshots
 
@@ -68,7 +68,7 @@ async def test_save_commits_and_saves_a_snapshot(url, tmp_path):
         )
         assert again.digest == saved.digest
         assert again.tags == saved.tags
-        (info,) = await kept(session)
+        (info,) = await list_infos(session)
         assert (info.status, info.message_count, info.seq) == ("running", 1, 4)
         assert info.size_bytes == saved.snapshot.size_bytes
         assert info.unfinished is False
@@ -83,7 +83,7 @@ async def test_save_without_pending_events_saves_the_same_position():
     assert one.position == other.position
     assert one.digest == other.digest
     assert len(session.events) == 2
-    assert [info.snapshot_id for info in await kept(session)] == [
+    assert [info.snapshot_id for info in await list_infos(session)] == [
         one.snapshot_id,
         other.snapshot_id,
     ]
@@ -110,7 +110,7 @@ async def test_the_parent_of_a_snapshot_is_the_previous_one_in_any_process():
             session = await reopen_session(session)
     parents = [each.parent_id for each in saved]
     assert parents == [None, *(each.snapshot_id for each in saved[:-1])]
-    assert [info.parent_id for info in await kept(session)] == parents
+    assert [info.parent_id for info in await list_infos(session)] == parents
 
 
 @async_test
@@ -160,10 +160,10 @@ async def test_a_snapshot_saved_after_a_conflict_has_the_rebased_state():
     other.add_message("user", "other")
     with pytest.raises(ConflictError):
         await other.save()
-    assert await kept(one) == []
+    assert await list_infos(one) == []
     saved = await other.save(on_conflict="rebase")
     assert [message["content"] for message in saved.state.messages] == ["one", "other"]
-    assert [(info.message_count, info.seq) for info in await kept(one)] == [(2, 3)]
+    assert [(info.message_count, info.seq) for info in await list_infos(one)] == [(2, 3)]
     assert (await one.verify()).ok
 
 

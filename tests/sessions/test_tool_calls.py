@@ -105,7 +105,7 @@ def add(session, messages):
         session.append_message(message)
 
 
-def ids(session):
+def list_unfinished(session):
     return [call.call_id for call in session.unfinished]
 
 
@@ -127,12 +127,12 @@ def test_a_call_is_unfinished_until_it_has_a_result(session, call, result):
 @shapes
 def test_each_of_several_calls_needs_its_own_result(session, call, result):
     add(session, call(("c1", "search"), ("c2", "search"), ("c3", "read")))
-    assert ids(session) == ["c1", "c2", "c3"]
+    assert list_unfinished(session) == ["c1", "c2", "c3"]
     assert [found.tool for found in session.unfinished] == ["search", "search", "read"]
     add(session, result("c2"))
-    assert ids(session) == ["c1", "c3"]
+    assert list_unfinished(session) == ["c1", "c3"]
     add(session, call(("c4", "read")))
-    assert ids(session) == ["c1", "c3", "c4"]
+    assert list_unfinished(session) == ["c1", "c3", "c4"]
     add(session, result("c3", "c1", "c4"))
     assert session.unfinished == []
 
@@ -146,7 +146,7 @@ def test_rollbacks_remove_and_restore_calls_and_results(session, call, result):
     finished = session.snapshot()
     assert session.unfinished == []
     session.rollback(called)
-    assert ids(session) == ["c1"]
+    assert list_unfinished(session) == ["c1"]
     session.rollback(finished)
     assert session.unfinished == []
     session.rollback(begun)
@@ -165,7 +165,7 @@ async def test_unfinished_calls_are_durable_and_marked_in_snapshots(call, result
     open_ = await session.save()
     assert open_.unfinished
     again = await reopen_session(session)
-    assert ids(again) == ["c1"]
+    assert list_unfinished(again) == ["c1"]
     assert (await again.last_finished()).snapshot_id == first.snapshot_id
     add(again, result("c1"))
     last = await again.save()
@@ -207,7 +207,7 @@ def test_tools_that_the_provider_runs_are_calls(session):
     ]:
         part = {"type": kind, "id": kind, "name": "web_search"}
         session.add_message("assistant", [part])
-        assert ids(session) == [kind]
+        assert list_unfinished(session) == [kind]
         session.add_message("assistant", [{"type": answer, "tool_use_id": kind}])
         assert session.unfinished == []
 
@@ -215,7 +215,7 @@ def test_tools_that_the_provider_runs_are_calls(session):
 def test_formats_may_be_mixed_in_one_conversation(session):
     for number, (call, result) in enumerate(SHAPES.values()):
         add(session, call((f"c{number}", "search")))
-        assert ids(session) == [f"c{number}"]
+        assert list_unfinished(session) == [f"c{number}"]
         add(session, result(f"c{number}"))
         assert session.unfinished == []
 
@@ -264,7 +264,7 @@ def test_a_call_may_have_any_id(session):
         UnfinishedCall("000000000001", "only", "search"),
     ]
     session.append_message({"role": "tool", "tool_call_id": 7})
-    assert ids(session) == ["only"]
+    assert list_unfinished(session) == ["only"]
 
 
 def test_messages_that_are_not_dicts_are_ignored(session):

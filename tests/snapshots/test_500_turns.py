@@ -35,14 +35,14 @@ SMALL = 450
 class Conversation:
     """The messages of each turn, and the snapshots that were saved."""
 
-    said: list[list[dict[str, str]]]
+    exchanges: list[list[dict[str, str]]]
     plans: list[dict[str, object]]
     ids: list[str]
     path: Path
 
     def messages(self, turns: int) -> list[dict[str, str]]:
         """Return the conversation after a number of turns."""
-        return [message for turn in self.said[:turns] for message in turn]
+        return [message for turn in self.exchanges[:turns] for message in turn]
 
     def compressed_size(self, turns: int) -> int:
         """Return the size of the state after a number of turns, compressed like a keyframe."""
@@ -50,7 +50,7 @@ class Conversation:
         return len(gzip.compress(json.dumps(state).encode(), 1))
 
 
-def conversation(turns: int, scale: float, path: Path) -> Conversation:
+def make_conversation(turns: int, scale: float, path: Path) -> Conversation:
     """Return a conversation in pseudo-English, the same each time."""
     rng = random.Random("500 turns")
     words = WORDS.split()
@@ -58,12 +58,12 @@ def conversation(turns: int, scale: float, path: Path) -> Conversation:
     def text(size: float) -> str:
         return " ".join(rng.choices(words, k=int(size)))[: int(size)]
 
-    said = [
+    exchanges = [
         [{"role": role, "content": text(size * scale)} for role, size in SIZES.items()]
         for _ in range(turns)
     ]
     plans = [{"step": step, "goal": text(40), "open": [step, 7]} for step in range(turns)]
-    return Conversation(said, plans, [], path)
+    return Conversation(exchanges, plans, [], path)
 
 
 async def take_turn(session, messages, plan):
@@ -77,7 +77,7 @@ async def record(made: Conversation) -> Conversation:
     """Record a conversation in a session, and save a snapshot after every turn."""
     async with open_state_store(f"sqlite:///{made.path}") as state_store:
         session = await Session.open(state_store, agent_id=AGENT, session_id=SESSION)
-        for messages, plan in zip(made.said, made.plans, strict=True):
+        for messages, plan in zip(made.exchanges, made.plans, strict=True):
             made.ids.append(await take_turn(session, messages, plan))
     return made
 
@@ -85,7 +85,9 @@ async def record(made: Conversation) -> Conversation:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A database with all turns."""
-    return run_async(record(conversation(TURNS, 1, tmp_path_factory.mktemp("turns") / "state.db")))
+    return run_async(
+        record(make_conversation(TURNS, 1, tmp_path_factory.mktemp("turns") / "state.db"))
+    )
 
 
 async def check_snapshots(archive, made, turns):
@@ -116,7 +118,7 @@ async def test_each_of_500_snapshots_loads_the_conversation_up_to_its_turn(whole
 
 @async_test
 async def test_500_snapshots_take_little_more_space_than_the_conversation(whole):
-    once = sum(len(json.dumps(turn)) for turn in (whole.said, whole.plans))
+    once = sum(len(json.dumps(turn)) for turn in (whole.exchanges, whole.plans))
     async with open_state_store(f"sqlite:///{whole.path}") as state_store:
         values, _ = await measure_sizes(state_store)
     assert values < 1.25 * once + TURNS * 2 * SMALL
@@ -148,7 +150,7 @@ async def test_prune_reclaims_the_space_of_long_messages(whole, pruned):
 
 @async_test
 async def test_prune_reclaims_the_space_of_short_messages(tmp_path):
-    made = await record(conversation(TURNS, 0.1, tmp_path / "state.db"))
+    made = await record(make_conversation(TURNS, 0.1, tmp_path / "state.db"))
     before = made.path.stat().st_size
     await prune(made)
     await check_space(made, before)
@@ -159,7 +161,7 @@ async def check_space(made, before):
     async with open_state_store(f"sqlite:///{made.path}") as state_store:
         values, entries = await measure_sizes(state_store)
     # The state in keyframes, the last turns in segments, and small entries: tombstones and records.
-    last = sum(len(json.dumps(turn)) for turn in made.said[-KEPT:])
+    last = sum(len(json.dumps(turn)) for turn in made.exchanges[-KEPT:])
     assert values < 1.25 * made.compressed_size(TURNS) + 1.5 * last + TURNS * SMALL
     assert after < before / 2
     # SQLite stores each key twice, in the table and in its index, and does not fill pages.
@@ -180,11 +182,11 @@ async def test_after_a_prune_the_last_10_load_and_the_session_continues(pruned, 
             state_store, agent_id=AGENT, session_id=SESSION, must_exist=True
         )
         assert session.messages == pruned.messages(TURNS)
-        later = await take_turn(session, pruned.said[0], {"step": TURNS})
+        later = await take_turn(session, pruned.exchanges[0], {"step": TURNS})
     async with open_state_store(f"sqlite:///{copy}") as state_store:
         archive = SnapshotArchive(state_store)
         found = await archive.load_snapshot(location=LOCATION, snapshot_id=later)
-        assert found.state.messages == pruned.messages(TURNS) + pruned.said[0]
+        assert found.state.messages == pruned.messages(TURNS) + pruned.exchanges[0]
         assert found.parent_id == pruned.ids[-1]
         session = await Session.open(state_store, agent_id=AGENT, session_id=SESSION)
         await session.restore(pruned.ids[-KEPT])

@@ -52,7 +52,7 @@ def test_invalid_filters_are_rejected():
     assert not make_filter()
 
 
-async def saved(count: int) -> tuple[SnapshotArchive, object, list[str]]:
+async def save_snapshots(count: int) -> tuple[SnapshotArchive, object, list[str]]:
     store = MemoryStateStore()
     ids = []
     async with Session.open(store, agent_id="bot", session_id="ses") as session:
@@ -66,7 +66,7 @@ async def saved(count: int) -> tuple[SnapshotArchive, object, list[str]]:
 
 @async_test
 async def test_snapshots_are_filtered_by_status_and_tags():
-    archive, here, ids = await saved(12)
+    archive, here, ids = await save_snapshots(12)
     page = await archive.list_snapshots(location=here, status="failed")
     assert page.snapshot_ids == ids[::3]
     page = await archive.list_snapshots(location=here, tags={"parity": "odd"})
@@ -81,7 +81,7 @@ async def test_snapshots_are_filtered_by_status_and_tags():
 
 @async_test
 async def test_snapshots_are_filtered_by_time():
-    archive, here, ids = await saved(5)
+    archive, here, ids = await save_snapshots(5)
     infos = (await archive.list_snapshots(location=here)).snapshots
     page = await archive.list_snapshots(location=here, since=infos[3].created_at)
     assert page.snapshot_ids == ids[3:]
@@ -90,7 +90,7 @@ async def test_snapshots_are_filtered_by_time():
 @pytest.mark.parametrize("limit", [1, 2, 3, 100])
 @async_test
 async def test_filtered_pages_are_full_and_list_each_snapshot_once(limit):
-    archive, here, ids = await saved(150)
+    archive, here, ids = await save_snapshots(150)
     found, token = [], None
     while True:
         page = await archive.list_snapshots(
@@ -106,7 +106,7 @@ async def test_filtered_pages_are_full_and_list_each_snapshot_once(limit):
 
 @async_test
 async def test_a_filtered_listing_can_start_after_a_snapshot():
-    archive, here, ids = await saved(5)
+    archive, here, ids = await save_snapshots(5)
     page = await archive.list_snapshots(location=here, start_after=ids[1])
     assert page.snapshot_ids == ids[2:]
     page = await archive.list_snapshots(location=here, start_after=ids[1], limit=2)

@@ -57,7 +57,7 @@ async def save_under(store, ids):
     return found
 
 
-def mixed_ids(count, seed=0):
+def make_mixed_ids(count, seed=0):
     """Return ids of every kind, in no sorted order."""
     draw = random.Random(seed)
     kinds = [
@@ -73,7 +73,7 @@ def mixed_ids(count, seed=0):
 async def test_latest_listing_newest_and_prune_agree_on_the_order():
     for seed in range(10):
         store = ObservedStore()
-        ids = mixed_ids(12, seed)
+        ids = make_mixed_ids(12, seed)
         snapshots = await save_under(store, ids)
         await check_whole(store, snapshots)
         archive = SnapshotArchive(store)
@@ -151,7 +151,7 @@ async def test_the_latest_snapshot_has_the_same_order():
 @async_test
 async def test_pages_continue_after_a_deleted_snapshot():
     store = ObservedStore()
-    ids = mixed_ids(9, seed=3)
+    ids = make_mixed_ids(9, seed=3)
     await save_under(store, ids)
     archive = SnapshotArchive(store)
     page = await archive.list_snapshots(location=HERE, limit=3)
@@ -165,7 +165,7 @@ async def test_pages_continue_after_a_deleted_snapshot():
 @async_test
 async def test_a_listing_can_start_after_a_snapshot():
     store = ObservedStore()
-    ids = mixed_ids(9, seed=4)
+    ids = make_mixed_ids(9, seed=4)
     await save_under(store, ids)
     archive = SnapshotArchive(store)
     for at, each in enumerate(ids):
@@ -339,7 +339,7 @@ async def test_unknown_keys_are_skipped():
 @async_test
 async def test_a_copy_has_the_same_ids_in_the_same_order():
     source, target = ObservedStore(), ObservedStore()
-    ids = mixed_ids(8, seed=5)
+    ids = make_mixed_ids(8, seed=5)
     snapshots = await save_under(source, ids)
     await copy_sessions(source, target)
     await check_whole(target, snapshots)
@@ -357,7 +357,7 @@ async def test_a_copy_has_the_same_ids_in_the_same_order():
 @async_test
 async def test_delete_session_deletes_id_entries():
     store = ObservedStore()
-    await save_under(store, mixed_ids(6))
+    await save_under(store, make_mixed_ids(6))
     assert await collect(store.list(id_entries_prefix(HERE)))
     await SnapshotArchive(store).delete_session(session_id=HERE.session_id)
     assert store.keys_with(HERE.prefix) == []

@@ -145,12 +145,12 @@ async def test_dry_run_reports_the_result_and_writes_nothing(often):
     snapshots = await save_many(store, 30)
     before = store.content
     store.forget()
-    told = await prune(store, dry_run=True)
-    assert told.dry_run
+    result = await prune(store, dry_run=True)
+    assert result.dry_run
     assert store.written == []
     assert store.content == before
     did = await prune(store)
-    assert (told.kept, told.removed, told.events_removed) == (
+    assert (result.kept, result.removed, result.events_removed) == (
         did.kept,
         did.removed,
         did.events_removed,

@@ -16,12 +16,12 @@ from support.copied_sessions import HERE, read_all, save_messages
 from support.faults import RAISED, Fault, FaultyStateStore
 
 
-async def pruned_session(store):
+async def make_pruned_session(store):
     await save_messages(store)
     await SnapshotArchive(store).prune(location=HERE, policy=RetentionPolicy(last=2))
 
 
-@pytest.mark.parametrize("world", [save_messages, pruned_session])
+@pytest.mark.parametrize("world", [save_messages, make_pruned_session])
 @async_test
 async def test_a_lost_manifest_is_rebuilt_from_the_log(world):
     store = MemoryStateStore()

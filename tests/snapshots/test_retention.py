@@ -18,7 +18,7 @@ NOW = dt.datetime(2026, 11, 15, 12, 0, tzinfo=dt.UTC)  # a Sunday
 HOUR, DAY, WEEK = dt.timedelta(hours=1), dt.timedelta(days=1), dt.timedelta(weeks=1)
 
 
-def snapshot_of_age(ago, name=None, **tags):
+def make_snapshot(ago, name=None, **tags):
     """Return the record of a snapshot of an age."""
     time = NOW - ago
     return SnapshotInfo(
@@ -32,40 +32,40 @@ def snapshot_of_age(ago, name=None, **tags):
     )
 
 
-def names(snapshots):
+def list_ids(snapshots):
     return [each.snapshot_id for each in snapshots]
 
 
 def select(snapshots, **rules):
     found = RetentionPolicy(**rules).select(snapshots, NOW)
     assert found == sorted(found, key=lambda each: (each.created_at, each.snapshot_id))
-    return names(found)
+    return list_ids(found)
 
 
-def snapshots_every(step, count):
-    return [snapshot_of_age(step * number) for number in range(count)]
+def make_snapshots(step, count):
+    return [make_snapshot(step * number) for number in range(count)]
 
 
 def test_last_keeps_the_newest():
-    snapshots = snapshots_every(HOUR, 20)
-    assert select(snapshots, last=3) == names(snapshots[2::-1])
-    assert select(snapshots, last=100) == names(snapshots[::-1])
-    assert select(snapshots[::-1], last=3) == names(snapshots[2::-1])
+    snapshots = make_snapshots(HOUR, 20)
+    assert select(snapshots, last=3) == list_ids(snapshots[2::-1])
+    assert select(snapshots, last=100) == list_ids(snapshots[::-1])
+    assert select(snapshots[::-1], last=3) == list_ids(snapshots[2::-1])
 
 
 def test_last_uses_the_order_of_saving_after_a_clock_was_set_back():
-    first, second, third = (snapshot_of_age(ago, new_id()) for ago in (-10 * DAY, HOUR, 365 * DAY))
+    first, second, third = (make_snapshot(ago, new_id()) for ago in (-10 * DAY, HOUR, 365 * DAY))
     found = RetentionPolicy(last=2).select([third, first, second], NOW)
-    assert names(found) == [second.snapshot_id, third.snapshot_id]
+    assert list_ids(found) == [second.snapshot_id, third.snapshot_id]
 
 
 def test_ids_without_a_time_are_sorted_by_created_at():
-    snapshots = [snapshot_of_age(ago, str(uuid.uuid4())) for ago in (HOUR, DAY, WEEK)]
-    assert select(snapshots, last=2) == names(snapshots[1::-1])
+    snapshots = [make_snapshot(ago, str(uuid.uuid4())) for ago in (HOUR, DAY, WEEK)]
+    assert select(snapshots, last=2) == list_ids(snapshots[1::-1])
 
 
 def test_the_newest_is_always_kept():
-    snapshots = snapshots_every(WEEK, 5)
+    snapshots = make_snapshots(WEEK, 5)
     for rules in ({"last": 0}, {"hourly": 0}, {"weekly": 0}, {"max_age": dt.timedelta()}):
         assert select(snapshots, **rules) == [snapshots[0].snapshot_id]
 
@@ -76,23 +76,23 @@ def test_no_snapshots_give_no_result():
 
 def test_of_equal_times_the_later_id_is_newer():
     snapshots = [
-        snapshot_of_age(HOUR, "b"),
-        snapshot_of_age(HOUR, "a"),
-        snapshot_of_age(2 * HOUR, "c"),
+        make_snapshot(HOUR, "b"),
+        make_snapshot(HOUR, "a"),
+        make_snapshot(2 * HOUR, "c"),
     ]
     assert select(snapshots, last=1) == ["b"]
     assert select(snapshots, last=2) == ["a", "b"]
 
 
 def test_hourly_keeps_the_newest_of_each_hour():
-    snapshots = snapshots_every(dt.timedelta(minutes=10), 40)
+    snapshots = make_snapshots(dt.timedelta(minutes=10), 40)
     found = select(snapshots, hourly=3)
     # 12:00, and the last of the hours 11 and 10.
     assert found == ["20261115-105000-000000", "20261115-115000-000000", "20261115-120000-000000"]
 
 
 def test_daily_keeps_the_newest_of_each_day():
-    snapshots = snapshots_every(6 * HOUR, 40)
+    snapshots = make_snapshots(6 * HOUR, 40)
     assert select(snapshots, daily=3) == [
         "20261113-180000-000000",
         "20261114-180000-000000",
@@ -101,7 +101,7 @@ def test_daily_keeps_the_newest_of_each_day():
 
 
 def test_weekly_keeps_the_newest_of_each_week_from_monday():
-    snapshots = snapshots_every(DAY, 40)
+    snapshots = make_snapshots(DAY, 40)
     assert select(snapshots, weekly=3) == [
         "20261101-120000-000000",
         "20261108-120000-000000",
@@ -112,47 +112,47 @@ def test_weekly_keeps_the_newest_of_each_week_from_monday():
 def test_a_week_can_span_two_years():
     december, january = dt.datetime(2026, 12, 31, tzinfo=dt.UTC), dt.datetime(2027, 1, 1, 1)
     snapshots = [
-        replace(snapshot_of_age(HOUR, name), created_at=time.replace(tzinfo=dt.UTC))
+        replace(make_snapshot(HOUR, name), created_at=time.replace(tzinfo=dt.UTC))
         for name, time in (("old", december - WEEK), ("thu", december), ("fri", january))
     ]
     assert select(snapshots, weekly=5) == ["old", "fri"]
 
 
 def test_periods_without_snapshots_do_not_count():
-    snapshots = [snapshot_of_age(ago) for ago in (HOUR, 50 * HOUR, 51 * HOUR, 30 * DAY)]
-    assert select(snapshots, hourly=3) == names(snapshots[2::-1])
-    assert select(snapshots, daily=3) == names([snapshots[3], snapshots[1], snapshots[0]])
+    snapshots = [make_snapshot(ago) for ago in (HOUR, 50 * HOUR, 51 * HOUR, 30 * DAY)]
+    assert select(snapshots, hourly=3) == list_ids(snapshots[2::-1])
+    assert select(snapshots, daily=3) == list_ids([snapshots[3], snapshots[1], snapshots[0]])
 
 
 def test_periods_are_in_utc():
     east = dt.timezone(dt.timedelta(hours=5, minutes=30))
     snapshots = [
         replace(each, created_at=each.created_at.astimezone(east))
-        for each in snapshots_every(dt.timedelta(minutes=10), 40)
+        for each in make_snapshots(dt.timedelta(minutes=10), 40)
     ]
     for rules in ({"hourly": 3}, {"daily": 2}, {"weekly": 2}):
-        plain = snapshots_every(dt.timedelta(minutes=10), 40)
+        plain = make_snapshots(dt.timedelta(minutes=10), 40)
         assert select(snapshots, **rules) == select(plain, **rules)
 
 
 def test_max_age_keeps_all_younger_snapshots():
-    snapshots = snapshots_every(HOUR, 10)
-    assert select(snapshots, max_age=3 * HOUR) == names(snapshots[2::-1])
-    ahead = snapshot_of_age(-HOUR)
-    assert select([*snapshots, ahead], max_age=HOUR) == names([snapshots[0], ahead])
+    snapshots = make_snapshots(HOUR, 10)
+    assert select(snapshots, max_age=3 * HOUR) == list_ids(snapshots[2::-1])
+    ahead = make_snapshot(-HOUR)
+    assert select([*snapshots, ahead], max_age=HOUR) == list_ids([snapshots[0], ahead])
 
 
 def test_rules_add_up():
-    snapshots = snapshots_every(HOUR, 24 * 40)
+    snapshots = make_snapshots(HOUR, 24 * 40)
     together = {"last": 5, "hourly": 3, "daily": 7, "weekly": 4, "max_age": 2 * HOUR}
     found = set(select(snapshots, **together))
     assert found == set().union(*(select(snapshots, **{rule: together[rule]}) for rule in together))
 
 
 PROTECTED = [
-    snapshot_of_age(HOUR),
-    snapshot_of_age(9 * DAY, "pin", pin=""),
-    snapshot_of_age(8 * DAY, "env", env="production"),
+    make_snapshot(HOUR),
+    make_snapshot(9 * DAY, "pin", pin=""),
+    make_snapshot(8 * DAY, "env", env="production"),
 ]
 
 
@@ -175,7 +175,7 @@ PROTECTED = [
 def test_protected_tags_are_kept(protected, expected):
     policy = RetentionPolicy(last=1, protected=protected)
     for _ in range(2):
-        found = names(policy.select(PROTECTED, NOW))
+        found = list_ids(policy.select(PROTECTED, NOW))
         assert set(found) == {PROTECTED[0].snapshot_id} | expected
 
 
@@ -214,7 +214,7 @@ RULES = st.fixed_dictionaries(
 ).filter(lambda rules: rules.keys() - {"protected"})
 SNAPSHOTS = st.lists(
     st.builds(
-        lambda minutes, tags: snapshot_of_age(minutes * dt.timedelta(minutes=1), **tags),
+        lambda minutes, tags: make_snapshot(minutes * dt.timedelta(minutes=1), **tags),
         st.integers(-100, 80 * 24 * 60),
         st.dictionaries(st.sampled_from(["pin", "env"]), st.just("x"), max_size=1),
     ),
@@ -227,8 +227,8 @@ SNAPSHOTS = st.lists(
 def test_the_result_is_a_sorted_subset_with_the_newest(snapshots, rules):
     policy = RetentionPolicy(**rules)
     found = policy.select(snapshots, NOW)
-    assert set(names(found)) <= set(names(snapshots))
-    assert len(set(names(found))) == len(found)
+    assert set(list_ids(found)) <= set(list_ids(snapshots))
+    assert len(set(list_ids(found))) == len(found)
     assert bool(found) == bool(snapshots)
     if snapshots:
         assert found[-1].created_at == max(each.created_at for each in snapshots)
@@ -248,8 +248,8 @@ def test_a_larger_policy_keeps_at_least_as_much(snapshots, rules, data):
 @given(SNAPSHOTS, RULES, st.integers(0, 100))
 def test_an_expired_snapshot_is_not_kept_later(snapshots, rules, days):
     policy = RetentionPolicy(**rules)
-    now = set(names(policy.select(snapshots, NOW)))
-    later = set(names(policy.select(snapshots, NOW + days * DAY)))
+    now = set(list_ids(policy.select(snapshots, NOW)))
+    later = set(list_ids(policy.select(snapshots, NOW + days * DAY)))
     assert later <= now
 
 

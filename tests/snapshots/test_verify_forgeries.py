@@ -44,7 +44,7 @@ async def rewrite(store, key, **fields):
     await store.put(key, info.encode(HERE))
 
 
-async def problem_of(store, key):
+async def read_problem(store, key):
     (found,) = [each.problem for each in (await verify(store)).damage if each.key == key]
     return found
 
@@ -53,7 +53,7 @@ async def problem_of(store, key):
 async def test_a_keyframe_with_a_wrong_state_is_reported(often):
     store, _ = await make_session_store()
     await store.put(keyframe_key(9), forge_keyframe(store, 9, make_state(3)))
-    assert "its state is not the fold of the log" in await problem_of(store, keyframe_key(9))
+    assert "its state is not the fold of the log" in await read_problem(store, keyframe_key(9))
     assert keyframe_key(5) not in await list_damage(store)
 
 
@@ -62,14 +62,16 @@ async def test_a_keyframe_of_another_log_is_reported(often):
     store, _ = await make_session_store()
     other, _ = await make_session_store()
     await store.put(keyframe_key(5), other.content[keyframe_key(5)])
-    assert "its hash does not match event 5 of the log" in await problem_of(store, keyframe_key(5))
+    assert "its hash does not match event 5 of the log" in await read_problem(
+        store, keyframe_key(5)
+    )
 
 
 @async_test
 async def test_a_keyframe_of_another_event_is_reported(often):
     store, _ = await make_session_store()
     await store.put(keyframe_key(13), store.content[keyframe_key(9)])
-    assert "it belongs to event 9" in await problem_of(store, keyframe_key(13))
+    assert "it belongs to event 9" in await read_problem(store, keyframe_key(13))
 
 
 @async_test
@@ -78,7 +80,9 @@ async def test_a_keyframe_with_a_wrong_chain_is_reported(often):
     real = decode_keyframe(keyframe_key(13), store.content[keyframe_key(13)])
     data, _ = encode_keyframe(13, real.hash, (9,), real.changes)
     await store.put(keyframe_key(13), data)
-    assert "it builds on keyframe 9, which is missing" in await problem_of(store, keyframe_key(13))
+    assert "it builds on keyframe 9, which is missing" in await read_problem(
+        store, keyframe_key(13)
+    )
 
 
 @async_test
@@ -86,7 +90,7 @@ async def test_a_record_of_another_log_is_reported(often):
     store, snapshots = await make_session_store()
     key = record_key(snapshots, 6)
     await rewrite(store, key, hash="0" * 64)
-    assert "its hash does not match event 8 of the log" in await problem_of(store, key)
+    assert "its hash does not match event 8 of the log" in await read_problem(store, key)
     with pytest.raises(IntegrityError, match="does not match event 8"):
         await SnapshotArchive(store).load_snapshot(location=HERE, snapshot_id=list(snapshots)[6])
 
@@ -96,7 +100,9 @@ async def test_a_tombstone_of_unpruned_events_is_reported(often):
     store, snapshots = await make_session_store()
     segment = decode_segment(segment_key(7), store.content[segment_key(7)])
     await store.put(segment_key(7), encode_tombstone(segment, NOW))
-    assert "a tombstone, but its events were not pruned" in await problem_of(store, segment_key(7))
+    assert "a tombstone, but its events were not pruned" in await read_problem(
+        store, segment_key(7)
+    )
     # Its record cannot be verified; the keyframes after it can.
     assert await list_damage(store) == {segment_key(7), record_key(snapshots, 5)}
 
@@ -135,7 +141,7 @@ async def test_a_pruned_session_has_no_damage(often):
 async def test_a_missing_keyframe_at_the_log_start_is_reported(often):
     store, snapshots = await make_pruned_session()
     await store.delete(keyframe_key(12))
-    assert "the log starts here, and the keyframe is missing" in await problem_of(
+    assert "the log starts here, and the keyframe is missing" in await read_problem(
         store, keyframe_key(12)
     )
     # After the next keyframe, the state is known again.
@@ -148,7 +154,7 @@ async def test_a_missing_keyframe_of_a_snapshot_before_the_log_start_is_reported
     assert (await verify(store)).ok
     await store.delete(keyframe_key(5))
     key = record_key(snapshots, 0)
-    assert "it has no keyframe, and events up to 12 were pruned" in await problem_of(store, key)
+    assert "it has no keyframe, and events up to 12 were pruned" in await read_problem(store, key)
 
 
 @async_test
@@ -156,7 +162,7 @@ async def test_a_wrong_record_before_the_log_start_is_reported(often):
     store, snapshots = await make_pruned_session()
     key = record_key(snapshots, 0)
     await rewrite(store, key, hash="0" * 64)
-    assert "its hash does not match the keyframe at 5" in await problem_of(store, key)
+    assert "its hash does not match the keyframe at 5" in await read_problem(store, key)
 
 
 @async_test
@@ -165,7 +171,7 @@ async def test_a_wrong_record_at_the_log_start_is_reported(often):
     key = record_key(snapshots, 1)
     assert decode_record(key, store.content[key], HERE).seq == 12
     await rewrite(store, key, hash="0" * 64)
-    assert "its hash does not match the start of the log at 12" in await problem_of(store, key)
+    assert "its hash does not match the start of the log at 12" in await read_problem(store, key)
 
 
 @async_test

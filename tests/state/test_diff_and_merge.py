@@ -93,7 +93,7 @@ def test_diffs_are_sorted_by_namespace_and_key():
 # ----------------------------------------------------------------------------------- merging
 
 
-def three(base: dict, ours: dict, theirs: dict):
+def make_branches(base: dict, ours: dict, theirs: dict):
     """Return our store, their store, and their common base."""
     store = store_of(**base)
     snapshot = store.snapshot()
@@ -106,18 +106,18 @@ def three(base: dict, ours: dict, theirs: dict):
     return store, other, snapshot
 
 
-def content(store: Store) -> dict:
+def read_content(store: Store) -> dict:
     return {key: store.get("n", key) for key in store.keys("n")}
 
 
 def test_merge_combines_the_changes_of_both_sides():
-    store, theirs, base = three(
+    store, theirs, base = make_branches(
         {"same": 1, "a": 1, "b": 1, "gone": 1, "theirs gone": 1},
         {"same": 1, "a": 2, "b": 1, "theirs gone": 1, "new": [1]},
         {"same": 1, "a": 1, "b": 3, "gone": 1, "their new": {}},
     )
     result = store.merge(theirs, base)
-    assert content(store) == {"same": 1, "a": 2, "b": 3, "new": [1], "their new": {}}
+    assert read_content(store) == {"same": 1, "a": 2, "b": 3, "new": [1], "their new": {}}
     assert result == {
         "added": [("n", "their new")],
         "removed": [("n", "theirs gone")],
@@ -126,7 +126,7 @@ def test_merge_combines_the_changes_of_both_sides():
 
 
 def test_the_same_change_on_both_sides_does_not_conflict():
-    store, theirs, base = three(
+    store, theirs, base = make_branches(
         {"a": 1, "gone": 1}, {"a": {"x": 1, "y": 2}, "new": 1}, {"a": {"y": 2, "x": 1}, "new": 1}
     )
     assert store.merge(theirs, base) == NOTHING
@@ -140,7 +140,7 @@ CONFLICTS = (
 
 
 def test_merge_raises_one_error_with_all_conflicts_and_changes_nothing():
-    store, theirs, base = three(*CONFLICTS)
+    store, theirs, base = make_branches(*CONFLICTS)
     before = store.snapshot()
     with pytest.raises(ConflictError, match="n/both") as caught:
         store.merge(theirs, base)
@@ -155,7 +155,7 @@ def test_merge_raises_one_error_with_all_conflicts_and_changes_nothing():
 
 def test_the_conflict_message_is_truncated_but_not_the_list():
     base = {f"k{at}": 0 for at in range(9)}
-    store, theirs, snapshot = three(base, dict.fromkeys(base, 1), dict.fromkeys(base, 2))
+    store, theirs, snapshot = make_branches(base, dict.fromkeys(base, 1), dict.fromkeys(base, 2))
     with pytest.raises(ConflictError, match="and 4 more") as caught:
         store.merge(theirs, snapshot)
     assert len(caught.value.conflicts) == 9
@@ -169,14 +169,14 @@ def test_the_conflict_message_is_truncated_but_not_the_list():
     ],
 )
 def test_merge_can_choose_one_side(choice, expected):
-    store, theirs, base = three(*CONFLICTS)
+    store, theirs, base = make_branches(*CONFLICTS)
     store.merge(theirs.snapshot(), base, on_conflict=choice)
-    assert content(store) == expected
+    assert read_content(store) == expected
     assert len(store) == len(expected)
 
 
 def test_a_function_resolves_each_conflict():
-    store, theirs, base = three(*CONFLICTS)
+    store, theirs, base = make_branches(*CONFLICTS)
     asked: list[Conflict] = []
 
     def decide(conflict: Conflict) -> object:
@@ -190,7 +190,7 @@ def test_a_function_resolves_each_conflict():
         return ["decided"]
 
     result = store.merge(theirs, base, on_conflict=decide)
-    assert content(store) == {"both": 5, "they delete": 2, "we delete": ["decided"], "fine": 2}
+    assert read_content(store) == {"both": 5, "they delete": 2, "we delete": ["decided"], "fine": 2}
     assert result == {
         "added": [("n", "we delete")],
         "removed": [("n", "new")],
@@ -207,7 +207,7 @@ def test_a_function_resolves_each_conflict():
 
 
 def test_nothing_is_merged_if_the_function_fails():
-    store, theirs, base = three(*CONFLICTS)
+    store, theirs, base = make_branches(*CONFLICTS)
     before = store.snapshot()
     with pytest.raises(ZeroDivisionError):
         store.merge(theirs, base, on_conflict=lambda conflict: 1 / 0)
@@ -218,7 +218,7 @@ def test_nothing_is_merged_if_the_function_fails():
 
 
 def test_an_unknown_resolution_is_rejected_even_without_conflicts():
-    store, theirs, base = three({}, {}, {})
+    store, theirs, base = make_branches({}, {}, {})
     for wrong in ("mine", 5, None):
         with pytest.raises(ValueError, match="on_conflict must be"):
             store.merge(theirs, base, on_conflict=wrong)

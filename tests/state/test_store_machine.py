@@ -43,7 +43,7 @@ class Twin:
         self.model = model
 
 
-def differs(a: Any, b: Any) -> bool:
+def is_different(a: Any, b: Any) -> bool:
     """Return whether values differ as the store compares them: by type, but not by key order."""
     if isinstance(a, dict) and isinstance(b, dict):
         return a != b
@@ -54,7 +54,7 @@ def expected_diff(later: Model, base: Model) -> dict[str, list[tuple[str, str]]]
     return {
         "added": sorted(later.keys() - base.keys()),
         "removed": sorted(base.keys() - later.keys()),
-        "changed": sorted(k for k in later.keys() & base.keys() if differs(later[k], base[k])),
+        "changed": sorted(k for k in later.keys() & base.keys() if is_different(later[k], base[k])),
     }
 
 
@@ -182,9 +182,9 @@ class StoreMachine(RuleBasedStateMachine):
         absent = object()
         for pair in theirs[1].keys() | base[1].keys():
             their, old, our = (side.get(pair, absent) for side in (theirs[1], base[1], ours))
-            if not differs(their, old) or not differs(our, their):
+            if not is_different(their, old) or not is_different(our, their):
                 continue
-            if differs(our, old):
+            if is_different(our, old):
                 conflicts.append(pair)
                 if choice == "ours":
                     continue

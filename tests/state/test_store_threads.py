@@ -24,7 +24,7 @@ def switch_often() -> Iterator[None]:
     sys.setswitchinterval(former)
 
 
-def together(*jobs: Callable[[], None]) -> None:
+def run_concurrently(*jobs: Callable[[], None]) -> None:
     """Run jobs concurrently, and fail if one of them fails."""
     failures: list[BaseException] = []
     start = threading.Barrier(len(jobs))
@@ -61,7 +61,9 @@ def test_snapshots_contain_batches_completely_or_not_at_all():
             snapshot = store.snapshot()
             snapshots.append((snapshot, snapshot.digest))
 
-    together(*[lambda thread=thread: write(thread) for thread in range(THREADS)], freeze, freeze)
+    run_concurrently(
+        *[lambda thread=thread: write(thread) for thread in range(THREADS)], freeze, freeze
+    )
     for snapshot, digest in snapshots:
         assert len({repr(value) for _, _, value in snapshot.items()}) == 1
         fresh = Store()
@@ -92,7 +94,9 @@ def test_transactions_are_atomic_for_other_threads():
             assert sum(snapshot.get("bank", name) for name in accounts) == 2000
             assert sum(store.get_many([("bank", name) for name in accounts])) == 2000
 
-    together(*[lambda thread=thread: move(thread) for thread in range(THREADS)], audit, audit)
+    run_concurrently(
+        *[lambda thread=thread: move(thread) for thread in range(THREADS)], audit, audit
+    )
     assert sum(store.get("bank", name) for name in accounts) == 2000
 
 
@@ -109,7 +113,7 @@ def test_concurrent_writes_are_not_lost():
                 assert store.delete(f"n{thread % 3}", f"{thread}/{at}")
             assert store.get(f"n{thread % 3}", f"{thread}/{at}") == (None if at % 3 == 0 else at)
 
-    together(*[lambda thread=thread: write(thread) for thread in range(THREADS)])
+    run_concurrently(*[lambda thread=thread: write(thread) for thread in range(THREADS)])
     kept = len([at for at in range(1000) if at % 3])
     assert len(store) == THREADS * kept + 1000 == len(store.snapshot().keys)
     assert store.snapshot().size_bytes == sum(
@@ -129,7 +133,7 @@ def test_concurrent_increments_in_transactions_are_not_lost():
             with store.transaction():
                 store.set("n", "count", store.get("n", "count") + 1)
 
-    together(*[count] * THREADS)
+    run_concurrently(*[count] * THREADS)
     assert store.get("n", "count") == THREADS * ROUNDS
 
 
@@ -150,7 +154,7 @@ def test_concurrent_forks_and_restores_are_consistent():
                 store.merge(snapshot, base, on_conflict="theirs")
             assert len({value for _, _, value in store.snapshot().items()}) == 1
 
-    together(*[lambda thread=thread: work(thread) for thread in range(1, THREADS)])
+    run_concurrently(*[lambda thread=thread: work(thread) for thread in range(1, THREADS)])
     assert {value for _, _, value in base.items()} == {0}
 
 
@@ -171,7 +175,7 @@ def test_a_reader_waits_for_an_open_transaction():
             store.set("n", "k", "after")
             store.set("n", "other", "after")
 
-    together(read, write)
+    run_concurrently(read, write)
     assert seen == [("after", 2, "<Store: 2 entries, 12 bytes>")]
 
 

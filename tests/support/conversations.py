@@ -44,7 +44,7 @@ async def add_messages(session, *texts):
 
 def list_contents(session):
     """Return the contents of the messages, in order."""
-    return [message["content"] for message in session.messages]
+    return [message.get("content") for message in session.messages]
 
 
 def list_types(events):

@@ -49,10 +49,10 @@ async def create_pruned(store):
     await add_messages(await open_session(store), "i", "j")
 
 
-async def create_imported(store):
+async def create_imported(store, create=create_pruned):
     """Create a session that was imported, so it started later than its first event."""
     elsewhere = MemoryStateStore()
-    await create_pruned(elsewhere)
+    await create(elsewhere)
     document = await SnapshotManager(elsewhere).export_session("bot")
     await SnapshotManager(store).import_session(document)
     await save_messages(store, "k")
@@ -60,11 +60,7 @@ async def create_imported(store):
 
 async def create_imported_whole(store):
     """Create an imported session with all its events."""
-    elsewhere = MemoryStateStore()
-    await save_messages(elsewhere)
-    document = await SnapshotManager(elsewhere).export_session("bot")
-    await SnapshotManager(store).import_session(document)
-    await save_messages(store, "k")
+    await create_imported(store, save_messages)
 
 
 async def read_all(store):
@@ -82,4 +78,4 @@ async def check_intact(store, location=HERE):
     return session
 
 
-WORLDS = [create_plain, create_pruned, create_imported, create_imported_whole]
+CREATE_FUNCTIONS = [create_plain, create_pruned, create_imported, create_imported_whole]

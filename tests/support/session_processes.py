@@ -216,10 +216,10 @@ class ProcessMachine(RuleBasedStateMachine):
         return self.reader(model).log.head.seq - self.current(model).seq
 
     def keys(self, prefix: str) -> list[str]:
-        async def listed() -> list[str]:
+        async def collect_keys() -> list[str]:
             return [key async for key in self.disk.list(prefix)]
 
-        return self.run(listed())
+        return self.run(collect_keys())
 
     def pruned_seqs(self, model: SessionModel) -> set[int]:
         """Return the first seqs of the commits that are tombstones, or deleted."""

@@ -1,4 +1,4 @@
-"""How a state is compared with a baseline, and what is said where it differs."""
+"""Compare a state with a baseline, and report the differences."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from support.sample_values import text, values
 
 
 def make_snapshot(**values):
-    """A state of these values."""
+    """Return a state with these values."""
     store = Store()
     for key, value in values.items():
         store.set("state", key, value)
@@ -26,7 +26,7 @@ def make_snapshot(**values):
 
 
 def report_lines(path, before, after, **options):
-    """What is said of one state where another was expected: one line a place, without indents."""
+    """Return the report of the differences of two states, one line per path, without indents."""
     assert_matches_baseline(make_snapshot(**before), path, update=True)
     with pytest.raises(AssertionError) as caught:
         assert_matches_baseline(make_snapshot(**after), path, **options)

@@ -1,4 +1,4 @@
-"""The store that fails on purpose: each fault is what it says, at the call it is planned for."""
+"""`FaultyStateStore` injects each fault at the call it is planned for."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def make_faulty_store(*plan, **options):
     return FaultyStateStore(MemoryStateStore(), plan, **options)
 
 
-async def held(store):
-    """What the store inside has."""
+async def read_inner(store):
+    """Return the values of the inner store."""
     keys = [key async for key in store.inner.list()]
     return {key: entry.value for key, entry in (await store.inner.get_many(keys)).items()}
 
@@ -64,7 +64,7 @@ async def test_planned_write_fault(fault, raised):
         await store.put("a", b"1")
         with pytest.raises(raised) as caught:
             await write(store)
-        assert await held(store) == {"a": b"1", **({"b": b"2"} if fault.done else {})}
+        assert await read_inner(store) == {"a": b"1", **({"b": b"2"} if fault.done else {})}
         assert store.faults == [fault]
         assert store.counts == {fault.kind: 1}
         if raised is StateStoreError:
@@ -79,7 +79,7 @@ async def test_delete_with_a_lost_response_is_done():
     await store.put("a", b"1")
     with pytest.raises(StateStoreError):
         await store.delete("a")
-    assert await held(store) == {}
+    assert await read_inner(store) == {}
     assert not await store.delete("a")
 
 
@@ -90,7 +90,7 @@ async def test_lost_response_hides_a_conflict():
     with pytest.raises(StateStoreError) as caught:
         await store.put("a", b"2", if_absent=True)
     assert caught.value.unknown
-    assert await held(store) == {"a": b"1"}
+    assert await read_inner(store) == {"a": b"1"}
 
 
 @pytest.mark.parametrize(("is_done", "left"), [(False, "ab"), (True, "abc")])
@@ -100,11 +100,11 @@ async def test_fault_tears_a_batch_that_is_not_atomic(is_done, left):
     store = make_faulty_store(Fault(3, "crash", is_done), atomic=False)
     with pytest.raises(Crash):
         await store.put_many(batch)
-    assert "".join(await held(store)) == left
+    assert "".join(await read_inner(store)) == left
     whole = make_faulty_store(Fault(1, "crash", is_done))
     with pytest.raises(Crash):
         await whole.put_many(batch)
-    assert "".join(await held(whole)) == ("abcd" if is_done else "")
+    assert "".join(await read_inner(whole)) == ("abcd" if is_done else "")
 
 
 @async_test
@@ -223,13 +223,13 @@ async def test_delay_before_or_after_the_write(is_done):
     begun = time.monotonic()
     work = asyncio.create_task(store.put("a", b"1"))
     await asyncio.sleep(0.01)
-    assert bool(await held(store)) == is_done
+    assert bool(await read_inner(store)) == is_done
     await work
     assert time.monotonic() - begun >= 0.05
-    assert await held(store) == {"a": b"1"}
+    assert await read_inner(store) == {"a": b"1"}
 
 
-async def outcomes(**options):
+async def run_faults(**options):
     store = make_faulty_store(rate=0.3, longest_delay=0, **options)
     for number in range(100):
         for call in (store.put(f"{number}", b""), store.get(f"{number}")):
@@ -242,11 +242,11 @@ async def outcomes(**options):
 
 @async_test
 async def test_seed_determines_the_faults():
-    one, same, other = [await outcomes(seed=seed) for seed in (7, 7, 8)]
+    one, same, other = [await run_faults(seed=seed) for seed in (7, 7, 8)]
     assert one.faults == same.faults != other.faults
     assert set(one.counts) == {"error", "unknown", "delay"}
     assert 30 <= len(one.faults) <= 90
-    chosen = await outcomes(seed=7, kinds=["stale"])
+    chosen = await run_faults(seed=7, kinds=["stale"])
     assert set(chosen.counts) == {"stale"}
     assert {fault.of for fault in chosen.faults} == {"reads"}
 

@@ -21,7 +21,7 @@ from support.observed_store import ObservedStore, flip_bit, make_snapshot, make_
 pytestmark = pytest.mark.usefixtures("one_incarnation")
 
 
-async def copied_world():
+async def make_copied_store():
     source, target = MemoryStateStore(), ObservedStore()
     await create_pruned(source)
     await save_messages(source, "xy", "other")
@@ -32,7 +32,7 @@ async def copied_world():
 
 @async_test
 async def test_each_kind_of_loss_and_damage_is_found(often):
-    source, target = await copied_world()
+    source, target = await make_copied_store()
     log_start = (await SnapshotArchive(source).load_manifest(location=HERE)).log_start.seq
     log_start = timeline.Timeline(source, HERE.prefix, "00000000").key(log_start)
     assert log_start in target.content
@@ -79,11 +79,11 @@ async def test_a_missing_session_is_found():
     assert json.dumps(problems).count("is missing in the copy") == len(problems)
 
 
-def encrypted(disk):
+def encrypt_store(disk):
     return EncryptedStateStore(disk, EncryptionKeys({"one": os.urandom(32)}))
 
 
-@pytest.mark.parametrize("packed", [encrypted, CompressedStateStore])
+@pytest.mark.parametrize("packed", [encrypt_store, CompressedStateStore])
 @async_test
 async def test_unreadable_entries_of_every_session_are_listed(packed):
     source, disk = MemoryStateStore(), ObservedStore()
@@ -135,7 +135,7 @@ async def test_entries_of_a_newer_format_are_listed_with_all_others():
 @async_test
 async def test_a_session_with_a_deletion_mark_is_not_compared():
     disk = MemoryStateStore()
-    source = encrypted(disk)
+    source = encrypt_store(disk)
     await save_messages(source, "ab")
     await disk.put("sessions/ses/deleted.json", b"damaged")
     assert await compare_stores(source, MemoryStateStore()) == []

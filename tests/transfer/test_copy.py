@@ -18,8 +18,8 @@ from holdfast.transfer.copy import copy_session, copy_sessions
 from support.async_tests import async_test
 from support.conversations import add_messages, list_contents, open_session
 from support.copied_sessions import (
+    CREATE_FUNCTIONS,
     HERE,
-    WORLDS,
     check_intact,
     create_pruned,
     prune,
@@ -63,11 +63,11 @@ async def test_everything_is_copied_byte_for_byte(source, target, tmp_path, ofte
         await check_intact(second)
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("create", CREATE_FUNCTIONS)
 @async_test
-async def test_only_new_entries_are_copied(world, often):
+async def test_only_new_entries_are_copied(create, often):
     source, target = MemoryStateStore(), ObservedStore()
-    await world(source)
+    await create(source)
     await copy_sessions(source, target)
     target.forget()
     done = await copy_sessions(source, target)

@@ -14,30 +14,37 @@ from holdfast.transfer.compare import compare_stores
 from holdfast.transfer.copy import copy_sessions
 from support.async_tests import async_test
 from support.conversations import open_session
-from support.copied_sessions import HERE, WORLDS, check_intact, prune, read_all, save_messages
+from support.copied_sessions import (
+    CREATE_FUNCTIONS,
+    HERE,
+    check_intact,
+    prune,
+    read_all,
+    save_messages,
+)
 from support.faults import RAISED, WAYS, Fault, FaultyStateStore
 from support.observed_store import InterruptedStore
 
 
-async def attempt(world, target, fault, *, atomic):
+async def attempt(source, target, fault, *, atomic):
     """Copy with a fault; return the number of writes."""
     store = FaultyStateStore(target, atomic=atomic)
     store.plan(fault)
     try:
-        await copy_sessions(world, store)
+        await copy_sessions(source, store)
     except RAISED:
         assert store.happened == fault
     return store.writes
 
 
 @pytest.mark.usefixtures("one_incarnation")
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("create", CREATE_FUNCTIONS)
 @pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "one by one"])
 @pytest.mark.parametrize("is_begun", [False, True], ids=["new", "begun"])
 @async_test
-async def test_a_copy_that_fails_at_any_write_can_be_resumed(world, atomic, is_begun, often):
+async def test_a_copy_that_fails_at_any_write_can_be_resumed(create, atomic, is_begun, often):
     source = MemoryStateStore()
-    await world(source)
+    await create(source)
     beginning = {}
     if is_begun:
         early = MemoryStateStore()
@@ -71,9 +78,9 @@ async def test_a_copy_that_fails_at_any_write_can_be_resumed(world, atomic, is_b
             assert await read_all(target) == content, str(fault)
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("create", CREATE_FUNCTIONS)
 @async_test
-async def test_concurrent_writes_and_prunes_do_not_harm_the_copy(world, often):
+async def test_concurrent_writes_and_prunes_do_not_harm_the_copy(create, often):
     async def write(source):
         await save_messages(source, "new")
 
@@ -81,13 +88,13 @@ async def test_concurrent_writes_and_prunes_do_not_harm_the_copy(world, often):
         await prune(source, RetentionPolicy(last=1))
 
     counted = MemoryStateStore()
-    await world(counted)
+    await create(counted)
     counting = InterruptedStore(counted, 0, None)
     await copy_sessions(counting, MemoryStateStore())
     for change in (write, prune_all):
         for at in range(1, counting.calls + 1):
             source, target = MemoryStateStore(), MemoryStateStore()
-            await world(source)
+            await create(source)
             concurrently = functools.partial(change, source)
             await copy_sessions(InterruptedStore(source, at, concurrently), target)
             damage = (await SnapshotArchive(target).verify(location=HERE)).damage
@@ -102,12 +109,12 @@ async def test_concurrent_writes_and_prunes_do_not_harm_the_copy(world, often):
             await check_intact(target)
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("create", CREATE_FUNCTIONS)
 @pytest.mark.parametrize("repair", [False, True], ids=["plain", "repair"])
 @async_test
-async def test_concurrent_copies_of_a_session_do_not_conflict(world, repair, often):
+async def test_concurrent_copies_of_a_session_do_not_conflict(create, repair, often):
     source = MemoryStateStore()
-    await world(source)
+    await create(source)
     counting = InterruptedStore(MemoryStateStore(), 0, None)
     await copy_sessions(source, counting)
     for at in range(1, counting.calls + 1):
@@ -118,13 +125,13 @@ async def test_concurrent_copies_of_a_session_do_not_conflict(world, repair, oft
         assert await read_all(target) == await read_all(source), at
 
 
-@pytest.mark.parametrize("stubs", [True, False], ids=["with stubs", "long after"])
+@pytest.mark.parametrize("has_tombstones", [True, False])
 @async_test
-async def test_a_session_created_in_the_target_during_the_copy_is_kept(stubs):
+async def test_a_session_created_in_the_target_during_the_copy_is_kept(has_tombstones):
     source = MemoryStateStore()
     await save_messages(source, "abcdef")
     await prune(source, RetentionPolicy(last=1))
-    if not stubs:
+    if not has_tombstones:
         for key in [key async for key in source.list(f"{HERE.prefix}log/")]:
             await source.delete(key)
     await save_messages(source, "g")
@@ -143,8 +150,8 @@ async def test_a_session_created_in_the_target_during_the_copy_is_kept(stubs):
         done = await copy_sessions(source, InterruptedStore(target, at, begin))
         met.add(bool(done.failed))
         assert (await SnapshotArchive(target).verify(location=HERE)).damage == [], at
-        said = [message["content"] for message in (await open_session(target)).messages]
-        assert said == (["own"] if done.failed else list("abcdefg")), at
+        contents = [message["content"] for message in (await open_session(target)).messages]
+        assert contents == (["own"] if done.failed else list("abcdefg")), at
         if not done.failed:
             assert (await copy_sessions(source, target)).entries == 0
     assert met == {True, False}

@@ -65,12 +65,12 @@ async def test_an_import_to_a_read_only_store_fails():
 # ----------------------------------------------------------------------------------- validation
 
 
-def without_chain(document):
+def drop_event(document):
     events = list(document.events)
     return replace(document, events=(*events[:1], *events[2:]))
 
 
-def forged(document):
+def forge_event(document):
     first, *others = document.events
     return replace(document, events=(replace(first, type="another"), *others))
 
@@ -82,9 +82,9 @@ LATER = link_events([draft_event("later")], 0, "ab" * 32)
 @pytest.mark.parametrize(
     ("document", "problem"),
     [
-        (without_chain(WHOLE), "are not a hash chain"),
-        (forged(WHOLE), "are not a hash chain"),
-        (forged(PRUNED), "are not a hash chain"),
+        (drop_event(WHOLE), "are not a hash chain"),
+        (forge_event(WHOLE), "are not a hash chain"),
+        (forge_event(PRUNED), "are not a hash chain"),
         (replace(WHOLE, events=WHOLE.events[1:]), "start at 2, but it has no base"),
         (replace(PRUNED, base=None), "start at 7, but it has no base"),
         (replace(WHOLE, base=make_state(1)), "start at 1, but it has a state before"),

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("one_incarnation")
 NAMES = ["snapshot.json", "snapshot.json.gz", "snapshot.json.zst"]
 
 
-async def managed(*sessions, store=None):
+async def make_manager(*sessions, store=None):
     """Return a manager with sessions, each given as agent id, session id and messages."""
     store = store or MemoryStateStore()
     for agent_id, session_id, *texts in sessions:
@@ -81,7 +81,7 @@ async def test_a_document_is_exported_written_read_and_imported(
 
 @async_test
 async def test_without_a_session_id_the_latest_session_is_exported():
-    manager = await managed(("bot", "z", "first"), ("bot", "a", "last"), ("other", "b", "x"))
+    manager = await make_manager(("bot", "z", "first"), ("bot", "a", "last"), ("other", "b", "x"))
     document = await manager.export_session("bot")
     assert document.session_id == "a"
     assert document.event_log_count == len(document.events) == 2
@@ -110,7 +110,7 @@ async def test_a_saved_snapshot_is_exported_with_added_tags():
 
 @async_test
 async def test_the_environment_is_in_the_document(monkeypatch):
-    manager = await managed(("bot", "ses", "a"))
+    manager = await make_manager(("bot", "ses", "a"))
     monkeypatch.delenv("HOLDFAST_ENVIRONMENT", raising=False)
     assert (await manager.export_session("bot")).source_environment is None
     monkeypatch.setenv("HOLDFAST_ENVIRONMENT", "production")
@@ -120,7 +120,7 @@ async def test_the_environment_is_in_the_document(monkeypatch):
 @async_test
 async def test_the_scope_selects_one_of_two_sessions_with_one_name(monkeypatch):
     monkeypatch.setattr(manager_module, "MAX_SUGGESTIONS_READ", 1)
-    manager = await managed(("crew", "ses", "one agent's"))
+    manager = await make_manager(("crew", "ses", "one agent's"))
     crew = await open_session(manager.state_store, scope="multi_agent", agent_id="crew")
     crew.agent("writer").add_message("assistant", "draft")
     await crew.commit()
@@ -134,12 +134,12 @@ async def test_the_scope_selects_one_of_two_sessions_with_one_name(monkeypatch):
     with pytest.raises(ValueError, match="scope must be one of agent, multi_agent, got 'group'"):
         await manager.export_session("crew", scope="group")
     with pytest.raises(NotFoundError):
-        await (await managed(("bot", "ses", "a"))).export_session("bot", scope="multi_agent")
+        await (await make_manager(("bot", "ses", "a"))).export_session("bot", scope="multi_agent")
 
 
 @async_test
 async def test_an_export_is_redacted():
-    manager = await managed(("bot", "ses", "a"))
+    manager = await make_manager(("bot", "ses", "a"))
     document = await manager.export_session(
         "bot", redact=lambda each: replace(each, tags={"r": ""})
     )
@@ -148,7 +148,7 @@ async def test_an_export_is_redacted():
 
 @async_test
 async def test_an_unknown_name_is_an_error_with_suggestions():
-    manager = await managed(("research-bot", "ses_abc", "x"), ("writer", "ses_xyz", "x"))
+    manager = await make_manager(("research-bot", "ses_abc", "x"), ("writer", "ses_xyz", "x"))
     with pytest.raises(
         NotFoundError, match="no agent 'reserch-bot' in this store; did you mean resea"
     ):
@@ -162,7 +162,7 @@ async def test_an_unknown_name_is_an_error_with_suggestions():
     with pytest.raises(NotFoundError, match="there are research-bot, writer"):
         await manager.export_session("%%%")
     with pytest.raises(NotFoundError, match="no agent 'bot' in this store; there are none"):
-        await (await managed()).export_session("bot")
+        await (await make_manager()).export_session("bot")
     for wrong in ("", 7):
         with pytest.raises((TypeError, ValueError), match="agent_id"):
             await manager.export_session(wrong)
@@ -208,7 +208,7 @@ async def test_an_export_during_a_prune_has_the_remaining_events():
 @async_test
 async def test_exporting_a_damaged_log_is_an_error():
     for seq in (1, 3, 4):
-        manager = await managed(("bot", "ses", "a", "b", "c"))
+        manager = await make_manager(("bot", "ses", "a", "b", "c"))
         location = await manager.locate("bot")
         saved = await (await open_session(manager.state_store)).save()
         assert await manager.state_store.delete(f"{location.prefix}log/00000000/{seq:012}.json")
@@ -285,7 +285,7 @@ def test_an_edited_file_is_read_with_allow_modified(tmp_path):
 
 @async_test
 async def test_only_a_document_is_imported():
-    manager = await managed()
+    manager = await make_manager()
     for wrong in ({}, "snapshot.json", None, make_state(1)):
         with pytest.raises(TypeError, match="import_session takes a Document, got"):
             await manager.import_session(wrong)
@@ -294,7 +294,7 @@ async def test_only_a_document_is_imported():
 # ----------------------------------------------------------------------------- value migrations
 
 
-def renamed(values):
+def rename_goal(values):
     return {("plan" if key == "goal" else key): value for key, value in values.items()}
 
 
@@ -308,7 +308,7 @@ async def test_values_of_an_older_version_are_migrated_on_reading():
     old = (await SnapshotManager(store).export_session("bot")).to_dict()
     assert "values_version" not in old
 
-    manager = SnapshotManager(MemoryStateStore(), migrations=ValueMigrations(2, {1: renamed}))
+    manager = SnapshotManager(MemoryStateStore(), migrations=ValueMigrations(2, {1: rename_goal}))
     document = manager.from_dict(old)
     assert document.state.values == {"plan": 1, "kept": (1, 2)}
     assert document.extra == {"values_version": 2}
@@ -326,7 +326,7 @@ async def test_values_of_an_older_version_are_migrated_on_reading():
 
 @pytest.mark.parametrize("version", ["2", None, 1.0, True, [], 3])
 def test_an_invalid_values_version_is_rejected(version):
-    manager = SnapshotManager(MemoryStateStore(), migrations=ValueMigrations(2, {1: renamed}))
+    manager = SnapshotManager(MemoryStateStore(), migrations=ValueMigrations(2, {1: rename_goal}))
     tree = {**make_document(make_state(1)).to_dict(), "values_version": version}
     with pytest.raises(InvalidDocumentError, match="values_version.*must be an int|have version 3"):
         manager.from_dict(update_digest(tree))

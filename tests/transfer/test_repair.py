@@ -16,8 +16,8 @@ from holdfast.transfer.copy import copy_sessions
 from support.async_tests import async_test
 from support.conversations import add_messages, open_session
 from support.copied_sessions import (
+    CREATE_FUNCTIONS,
     HERE,
-    WORLDS,
     create_plain,
     create_pruned,
     prune,
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("one_incarnation")
 NOTHING = b""
 
 
-def flipped(at: float):
+def flip_bit_at(at: float):
     """Flip one bit in the middle of a value."""
 
     def damage(value: bytes) -> bytes:
@@ -43,7 +43,7 @@ def flipped(at: float):
     return damage
 
 
-def all_flipped(value: bytes) -> bytes:
+def flip_all_bits(value: bytes) -> bytes:
     return bytes(each ^ 0xFF for each in value)
 
 
@@ -51,22 +51,22 @@ def cut_short(value: bytes) -> bytes:
     return value[: len(value) // 2]
 
 
-def emptied(value: bytes) -> bytes:
+def empty_value(value: bytes) -> bytes:
     return NOTHING
 
 
-def of_a_newer_version(value: bytes) -> bytes:
+def raise_format(value: bytes) -> bytes:
     return value.replace(b'"format":1', b'"format":9', 1)
 
 
-DAMAGES = [all_flipped, cut_short, emptied, of_a_newer_version]
-DAMAGES += [flipped(number / 20) for number in range(21)]
+DAMAGES = [flip_all_bits, cut_short, empty_value, raise_format]
+DAMAGES += [flip_bit_at(number / 20) for number in range(21)]
 
 
-async def copied(world):
+async def make_copy(create):
     """Return a store with a session, and a copy of it."""
     source, target = ObservedStore(), ObservedStore()
-    await world(source)
+    await create(source)
     await copy_sessions(source, target)
     assert target.content == source.content
     return source, target
@@ -76,10 +76,10 @@ async def copied(world):
 
 
 @pytest.mark.parametrize("repair", [False, True], ids=["plain", "repair"])
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("create", CREATE_FUNCTIONS)
 @async_test
-async def test_any_lost_entry_is_restored(world, repair, often):
-    source, target = await copied(world)
+async def test_any_lost_entry_is_restored(create, repair, often):
+    source, target = await make_copy(create)
     content = target.content
     for key in content:
         await target.delete(key)
@@ -88,10 +88,10 @@ async def test_any_lost_entry_is_restored(world, repair, often):
         assert target.content == content, key
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("create", CREATE_FUNCTIONS)
 @async_test
-async def test_entries_that_were_lost_together_are_restored(world, often):
-    source, target = await copied(world)
+async def test_entries_that_were_lost_together_are_restored(create, often):
+    source, target = await make_copy(create)
     content = target.content
     for parts in (
         ["/log/", "manifest"],
@@ -110,10 +110,10 @@ async def test_entries_that_were_lost_together_are_restored(world, often):
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("create", CREATE_FUNCTIONS)
 @async_test
-async def test_any_damaged_entry_is_repaired(world, damage, often):
-    source, target = await copied(world)
+async def test_any_damaged_entry_is_repaired(create, damage, often):
+    source, target = await make_copy(create)
     content = target.content
     for key, value in content.items():
         harmed = damage(value)
@@ -126,10 +126,10 @@ async def test_any_damaged_entry_is_repaired(world, damage, often):
     assert await compare_stores(source, target) == []
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("create", CREATE_FUNCTIONS)
 @async_test
-async def test_a_completely_damaged_copy_is_repaired(world, often):
-    source, target = await copied(world)
+async def test_a_completely_damaged_copy_is_repaired(create, often):
+    source, target = await make_copy(create)
     content = target.content
     for key, value in content.items():
         await target.put(key, cut_short(value))
@@ -141,7 +141,7 @@ async def test_a_completely_damaged_copy_is_repaired(world, often):
 
 @async_test
 async def test_new_events_are_copied_and_intact_entries_are_not_written(often):
-    source, target = await copied(create_pruned)
+    source, target = await make_copy(create_pruned)
     first, *_, last = target.keys_with("/log/")
     for key in (first, last):
         await target.put(key, cut_short(target.content[key]))
@@ -160,7 +160,7 @@ async def test_new_events_are_copied_and_intact_entries_are_not_written(often):
 
 @async_test
 async def test_without_repair_damage_is_only_reported(often):
-    source, target = await copied(create_plain)
+    source, target = await make_copy(create_plain)
     first, *_, last = target.keys_with("/log/")
     await target.put(first, NOTHING)
     target.forget()
@@ -172,10 +172,10 @@ async def test_without_repair_damage_is_only_reported(often):
     assert done.failed[HERE].endswith("or copy again with repair")
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("create", CREATE_FUNCTIONS)
 @async_test
-async def test_a_repair_that_fails_at_any_write_can_be_resumed(world, often):
-    source, target = await copied(world)
+async def test_a_repair_that_fails_at_any_write_can_be_resumed(create, often):
+    source, target = await make_copy(create)
     content = target.content
 
     async def harmed():
@@ -208,7 +208,7 @@ async def test_a_repair_that_fails_at_any_write_can_be_resumed(world, often):
 @pytest.mark.parametrize("repair", [False, True], ids=["plain", "repair"])
 @async_test
 async def test_intact_entries_are_not_replaced_by_damaged_ones(repair, damage, often):
-    source, target = await copied(create_pruned)
+    source, target = await make_copy(create_pruned)
     content = target.content
     for key, value in content.items():
         harmed = damage(value)
@@ -223,7 +223,7 @@ async def test_intact_entries_are_not_replaced_by_damaged_ones(repair, damage, o
 
 @async_test
 async def test_entries_damaged_in_both_stores_are_named_and_others_are_copied(often):
-    source, target = await copied(create_plain)
+    source, target = await make_copy(create_plain)
     key = target.keys_with("/log/")[1]
     await source.put(key, cut_short(source.content[key]))
     await target.put(key, NOTHING)
@@ -236,7 +236,7 @@ async def test_entries_damaged_in_both_stores_are_named_and_others_are_copied(of
 
 @async_test
 async def test_a_damaged_latest_snapshot_of_the_source_is_named(often):
-    source, target = await copied(create_plain)
+    source, target = await make_copy(create_plain)
     await source.put(HERE.latest_key, NOTHING)
     await save_messages(source, "new")
     done = await copy_sessions(source, target)
@@ -248,14 +248,14 @@ async def test_a_damaged_latest_snapshot_of_the_source_is_named(often):
 @pytest.mark.parametrize("is_source_longer", [False, True], ids=["ahead", "apart"])
 @async_test
 async def test_a_diverged_copy_is_not_changed(texts, is_source_longer, often):
-    source, target = await copied(create_plain)
+    source, target = await make_copy(create_plain)
     await add_messages(await open_session(target), *texts)
     if is_source_longer:
         await save_messages(source, "of the source")
     content = target.content
     first, *_, last = target.keys_with("/log/")
     for key in (first, HERE.manifest_key, last):
-        harmed = {**content, key: flipped(0.9)(content[key])}
+        harmed = {**content, key: flip_bit_at(0.9)(content[key])}
         await target.put(key, harmed[key])
         done = await copy_sessions(source, target, repair=True)
         assert "diverged in the target" in done.failed[HERE], key
@@ -265,7 +265,7 @@ async def test_a_diverged_copy_is_not_changed(texts, is_source_longer, often):
 
 @async_test
 async def test_a_copy_pruned_beyond_the_source_is_not_changed():
-    source, target = await copied(create_plain)
+    source, target = await make_copy(create_plain)
     await prune(target)
     await target.put(target.keys_with("/log/")[-1], NOTHING)
     content = target.content
@@ -276,7 +276,7 @@ async def test_a_copy_pruned_beyond_the_source_is_not_changed():
 
 @async_test
 async def test_a_copy_keeps_events_that_were_pruned_in_the_source(often):
-    source, target = await copied(create_plain)
+    source, target = await make_copy(create_plain)
     await prune(source, RetentionPolicy(last=1))
     content = target.content
     gone = [key for key in content if source.content.get(key) != content[key]]
@@ -300,7 +300,7 @@ async def test_a_copy_keeps_events_that_were_pruned_in_the_source(often):
 
 @async_test
 async def test_a_tombstone_is_replaced_if_the_source_has_the_events(often):
-    source, target = await copied(create_plain)
+    source, target = await make_copy(create_plain)
     key = target.keys_with("/log/")[1]
     segment = decode_segment(key, target.content[key])
     await target.put(key, encode_tombstone(segment, dt.datetime.now(dt.UTC)))
@@ -310,7 +310,7 @@ async def test_a_tombstone_is_replaced_if_the_source_has_the_events(often):
 
 @async_test
 async def test_a_copy_that_is_being_deleted_is_copied_again():
-    source, target = await copied(create_plain)
+    source, target = await make_copy(create_plain)
     await target.put("sessions/ses/deleted.json", b"{}")
     await target.put(HERE.manifest_key, NOTHING)
     assert (await copy_sessions(source, target, repair=True)).failed == {}
@@ -329,7 +329,7 @@ async def test_entries_that_cannot_be_decrypted_are_replaced(often):
     content = await read_all(target)
     for key in content:
         entry = await disk.get(key)
-        await disk.put(key, flipped(0.5)(entry.value))
+        await disk.put(key, flip_bit_at(0.5)(entry.value))
         assert (await copy_sessions(source, target, repair=True)).failed == {}, key
         assert await read_all(target) == content, key
         await disk.put(key, entry.value)

@@ -14,21 +14,21 @@ from support.observed_store import ObservedStore
 from support.signing_keys import KEY, OTHER, TRUSTED, check_rejected
 
 
-def manager(store=None, **options):
+def make_manager(store=None, **options):
     return SnapshotManager(store or MemoryStateStore(), **options)
 
 
-async def exported(store, **options):
+async def export_document(store, **options):
     async with Session.open(store, agent_id="bot", session_id="ses") as session:
         session.add_message("user", "I am ada@example.com")
         session.set("plan", {"step": 1})
-    return await manager(store).export_session("bot", tags={"why": "test"}, **options)
+    return await make_manager(store).export_session("bot", tags={"why": "test"}, **options)
 
 
 @async_test
 async def test_the_signers_of_an_export_are_in_the_import_result(tmp_path):
-    document = await exported(MemoryStateStore(), sign=KEY)
-    here = manager()
+    document = await export_document(MemoryStateStore(), sign=KEY)
+    here = make_manager()
     here.to_file(document, tmp_path / "signed.json.gz")
     read = here.from_file(tmp_path / "signed.json.gz", trusted=TRUSTED)
     assert read.signed_by == (KEY.key_id,)
@@ -48,11 +48,11 @@ async def test_the_signers_of_an_export_are_in_the_import_result(tmp_path):
 @async_test
 async def test_a_document_without_a_required_signature_is_not_imported():
     store = ObservedStore()
-    here = manager(store)
-    document = await exported(MemoryStateStore(), sign=KEY)
+    here = make_manager(store)
+    document = await export_document(MemoryStateStore(), sign=KEY)
     read = here.from_dict(document.to_dict(), trusted=TRUSTED)
     for wrong, trusted in (
-        (await exported(MemoryStateStore()), TRUSTED),
+        (await export_document(MemoryStateStore()), TRUSTED),
         (document, [OTHER.public]),
         (read, [OTHER.public]),
         (replace(read, tags={"why": "not"}), TRUSTED),
@@ -66,10 +66,10 @@ async def test_a_document_without_a_required_signature_is_not_imported():
 async def test_redaction_precedes_signing_and_removes_older_signatures():
     store = MemoryStateStore()
     redactor = Redactor(patterns=False, paths=["values.plan"])
-    document = await exported(store, redact=redactor.redact, sign=KEY)
+    document = await export_document(store, redact=redactor.redact, sign=KEY)
     assert document.extra["redactions"]
     assert verify_signature(document, TRUSTED)
-    signed = await exported(store, sign=KEY)
+    signed = await export_document(store, sign=KEY)
     redacted = redactor.redact(signed)
     check_rejected(redacted, "is not signed")
     assert verify_signature(sign_document(redacted, KEY), TRUSTED)
@@ -77,9 +77,9 @@ async def test_redaction_precedes_signing_and_removes_older_signatures():
 
 @async_test
 async def test_values_are_migrated_after_the_signature_is_verified():
-    document = await exported(MemoryStateStore(), sign=KEY)
+    document = await export_document(MemoryStateStore(), sign=KEY)
     steps = {1: lambda values: {"goal": values["plan"]}}
-    here = manager(migrations=ValueMigrations(version=2, steps=steps))
+    here = make_manager(migrations=ValueMigrations(version=2, steps=steps))
     read = here.from_dict(document.to_dict(), trusted=TRUSTED)
     assert list(read.state.values) == ["goal"]
     assert "signatures" not in read.extra

@@ -109,11 +109,11 @@ async def test_a_session_created_during_a_copy_is_not_mixed_with_it():
         )
         assert (await SnapshotArchive(disk).verify(location=HERE)).damage == [], at
         session = await Session.open(disk, agent_id="bot", session_id="ses")
-        said = [each["content"] for each in session.messages]
+        contents = [each["content"] for each in session.messages]
         if begun is None and copied.failed:
-            assert said == ["an agent's own"], at
+            assert contents == ["an agent's own"], at
         else:
-            assert said[:8] == list("abcdefgh"), at
+            assert contents[:8] == list("abcdefgh"), at
             assert await compare_stores(source, disk) == [], at
         outcomes.add(bool(copied.failed))
     assert outcomes == {True, False}

@@ -61,17 +61,17 @@ def test_ids_are_ordered_under_a_jumping_clock(tmp_path):
     assert clocks.ids_in_order(tmp_path) == []
 
 
-@pytest.mark.parametrize("sessions", [clocks.one_object, clocks.one_process])
+@pytest.mark.parametrize("sessions", [clocks.run_one_object, clocks.run_one_process])
 def test_snapshots_are_ordered_and_the_last_are_kept_under_a_jumping_clock(sessions, tmp_path):
     assert sessions(tmp_path) == []
 
 
 def test_snapshots_are_ordered_when_clocks_of_processes_disagree(tmp_path):
-    assert clocks.two_processes(tmp_path, (-clocks.HOUR,)) == []
+    assert clocks.run_two_processes(tmp_path, (-clocks.HOUR,)) == []
 
 
 def test_the_last_langgraph_checkpoint_is_current_under_a_jumping_clock(tmp_path):
     needs("langgraph.checkpoint.base")
     from trials.hardship import checkpoints
 
-    assert checkpoints.each_by_its_own(tmp_path, (0.0, -clocks.HOUR, clocks.DECADE, 0.0)) == []
+    assert checkpoints.run_checkpoints(tmp_path, (0.0, -clocks.HOUR, clocks.DECADE, 0.0)) == []

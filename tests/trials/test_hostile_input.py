@@ -297,7 +297,7 @@ def test_a_dict_that_looks_like_a_tag_is_refused_or_stays_a_dict(tmp_path):
         assert found.to_store().get("state", "x") == tag
 
 
-def forged_document():
+def make_forged_document():
     """Return a document with a changed state and a matching digest."""
     tree = make_full_document().to_dict()
     tree["state"]["values"]["plan"] = "wire the money"
@@ -307,8 +307,8 @@ def forged_document():
 @async_test
 async def test_a_forged_document_is_refused_and_its_dry_run_shows_the_change():
     with pytest.raises(InvalidDocumentError, match="events do not lead to its state"):
-        Document.from_dict(forged_document())
-    document = Document.from_dict(forged_document(), allow_modified=True)
+        Document.from_dict(make_forged_document())
+    document = Document.from_dict(make_forged_document(), allow_modified=True)
     store = MemoryStateStore()
     await SnapshotManager(state_store=store).import_session(document)
     session = await Session.open(store, agent_id=HERE.scope_id, session_id=HERE.session_id)

@@ -59,7 +59,7 @@ def frequent_keyframes(monkeypatch):
     monkeypatch.setattr("holdfast.log.timeline.MAX_SEGMENTS", 4)
 
 
-def files_below(folder):
+def list_files(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
@@ -80,9 +80,9 @@ async def test_ids_that_look_like_paths_stay_in_the_folders_of_store_and_backup(
         for trick in TRICKS:
             session = await Session.open(backup, agent_id=trick, session_id=trick, must_exist=True)
             assert session.get(trick) == trick
-    assert {path.split("/")[0] for path in files_below(tmp_path / "a" / "b")} == {"store", "backup"}
-    assert {path.split("/")[0] for path in files_below(tmp_path)} == {"a"}
-    for path in files_below(home):
+    assert {path.split("/")[0] for path in list_files(tmp_path / "a" / "b")} == {"store", "backup"}
+    assert {path.split("/")[0] for path in list_files(tmp_path)} == {"a"}
+    for path in list_files(home):
         assert path.isascii()
         assert not {"..", ".", "CON", "con", "nul", "aux.json"} & set(path.split("/"))
 
@@ -130,14 +130,14 @@ async def test_a_symlink_out_of_a_backup_is_not_followed(tmp_path):
         # The folder of another session, as an attacker would link it.
         (inside,) = [path for path in (outside / "sessions.~").iterdir() if path.is_dir()]
         (backup / "sessions.~" / inside.name).symlink_to(inside)
-        before = files_below(outside)
+        before = list_files(outside)
         target = MemoryStateStore()
         copied = await copy_sessions(store, target)
         assert copied.sessions == 1
         assert [key async for key in target.list("") if "ses_abc123" in key] == []
         with pytest.raises(StateStoreError, match="link|folder"):
             await Session.open(store, agent_id=HERE.scope_id, session_id=HERE.session_id)
-    assert files_below(outside) == before
+    assert list_files(outside) == before
 
 
 @async_test

@@ -50,7 +50,7 @@ def test_concurrent_processes_and_a_server_lose_nothing(tmp_path):
 
 
 @pytest.fixture
-def recorded(tmp_path):
+def soak_run(tmp_path):
     """A store with one session of two tokens and a snapshot, and the records of its worker."""
     session_id = session_id_of(0, 0)
     url = f"sqlite:///{tmp_path}/state.db"
@@ -86,22 +86,22 @@ class Recorded:
         return "\n".join(check_store(self.url, self.folder).problems)
 
 
-def test_the_check_accepts_an_intact_store(recorded):
-    assert recorded.problems == ""
+def test_the_check_accepts_an_intact_store(soak_run):
+    assert soak_run.problems == ""
 
 
-def test_the_check_reports_lost_refused_changed_and_repeated_writes(recorded):
-    session_id = recorded.session_id
-    recorded.ledger.begin(session_id, "0-9")
-    recorded.ledger.done(session_id, "0-9")
-    recorded.notes.note("refused", session_id, "0-2")
-    recorded.notes.note("state", session_id, "2", "sha256:another")
-    recorded.notes.note(
+def test_the_check_reports_lost_refused_changed_and_repeated_writes(soak_run):
+    session_id = soak_run.session_id
+    soak_run.ledger.begin(session_id, "0-9")
+    soak_run.ledger.done(session_id, "0-9")
+    soak_run.notes.note("refused", session_id, "0-2")
+    soak_run.notes.note("state", session_id, "2", "sha256:another")
+    soak_run.notes.note(
         "snapshot", session_id, "019a8b5e-6f00-7000-8000-000000000000", "sha256:any"
     )
-    recorded.notes.note("once", session_id, "key-1", "0-4")
-    recorded.notes.note("copy", "fork-0-5", "fork", "sha256:any")
-    found = recorded.problems
+    soak_run.notes.note("once", session_id, "key-1", "0-4")
+    soak_run.notes.note("copy", "fork-0-5", "fork", "sha256:any")
+    found = soak_run.problems
     assert "0-9 was acknowledged but is lost" in found
     assert "0-2 was refused but is stored" in found
     assert "state 2 was sha256:another" in found

@@ -22,7 +22,7 @@ class Money:
         self.cents = cents
 
 
-def a_users_program() -> None:
+def use_store_in_memory() -> None:
     store = holdfast.Store(max_history=10)
     store.set("workflow", "onboarding", {"step": 3, "at": dt.datetime.now(dt.UTC)})
     assert_type(store.get("workflow", "onboarding"), Any)
@@ -65,7 +65,7 @@ def decide(conflict: holdfast.Conflict) -> object:
     return holdfast.MISSING if conflict.ours is holdfast.MISSING else conflict.ours
 
 
-async def a_users_store(store: holdfast.StateStore) -> None:
+async def use_state_store(store: holdfast.StateStore) -> None:
     async with holdfast.open_state_store("memory:") as opened:
         assert_type(opened, holdfast.StateStore)
     entry = await store.get("a")
@@ -81,7 +81,7 @@ async def a_users_store(store: holdfast.StateStore) -> None:
     await store.close()
 
 
-async def a_users_session(store: holdfast.StateStore) -> None:
+async def use_session(store: holdfast.StateStore) -> None:
     session = await holdfast.Session.open(store, agent_id="research-bot", session_id="ses_abc123")
     assert_type(session, holdfast.Session)
     session.add_message("user", "Compare the two reports", name="Ada")
@@ -115,7 +115,7 @@ async def a_users_session(store: holdfast.StateStore) -> None:
     await session.save(tags={"env": 1})  # type: ignore[dict-item]
 
 
-async def a_users_archive(store: holdfast.StateStore) -> None:
+async def use_archive(store: holdfast.StateStore) -> None:
     archive: holdfast.SnapshotStorage = holdfast.SnapshotArchive(store)
     location = holdfast.SnapshotLocation("ses_abc123", scope_id="research-bot")
     live = holdfast.Store()
@@ -135,7 +135,7 @@ async def a_users_archive(store: holdfast.StateStore) -> None:
     await archive.delete_session(session_id="ses_abc123")
 
 
-async def a_users_signatures(store: holdfast.StateStore) -> None:
+async def use_signatures(store: holdfast.StateStore) -> None:
     key = SigningKey.from_file("release.key", passphrase="secret")
     assert_type(key.public, PublicKey)
     assert_type(key.key_id, str)

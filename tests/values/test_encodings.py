@@ -331,19 +331,19 @@ def test_canonical_bytes_decode_to_the_same_value(value):
     assert canonicalize(data) == data
 
 
-def shuffled(value: Any, rng: Any) -> Any:
+def shuffle_keys(value: Any, rng: Any) -> Any:
     if isinstance(value, dict):
-        items = [(k, shuffled(v, rng)) for k, v in value.items()]
+        items = [(k, shuffle_keys(v, rng)) for k, v in value.items()]
         rng.shuffle(items)
         return dict(items)
     if isinstance(value, (list, tuple)):
-        return type(value)(shuffled(item, rng) for item in value)
+        return type(value)(shuffle_keys(item, rng) for item in value)
     return value
 
 
 @given(values, st.randoms(use_true_random=False))
 def test_canonical_bytes_do_not_depend_on_key_order(value, rng):
-    other = shuffled(value, rng)
+    other = shuffle_keys(value, rng)
     assert canonicalize(encode(other)) == canonicalize(encode(value))
     assert is_same_value(encode(other), encode(value))
 

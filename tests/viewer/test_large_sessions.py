@@ -103,7 +103,7 @@ VISIBLE_EVENTS = """() => {
 
 
 def visible_events(viewer, at):
-    """The events that are visible in the list without scrolling it."""
+    """Return the events that are visible in the list without scrolling."""
     page = viewer.open(LONG_AGENT, LONG, at=at).page
     expect(page.locator(".event-row[aria-current]")).to_have_attribute("data-seq", str(at))
     return page.evaluate(VISIBLE_EVENTS)

@@ -26,7 +26,7 @@ IS_IDLE = "() => !document.querySelector('[aria-busy=true]')"
 
 
 def expect(locator):
-    """Playwright's ``expect``, after the page has become idle.
+    """Call Playwright's ``expect`` after the page has become idle.
 
     Playwright retries at growing intervals; waiting for the page first is faster.
     """
@@ -37,7 +37,7 @@ def expect(locator):
 
 
 def box_of(locator):
-    """The position and size of an element, once it is attached: a redraw may replace it."""
+    """Return the position and size of an element once it is attached: a redraw may replace it."""
     for _ in range(200):
         if box := locator.bounding_box():
             return box
@@ -46,7 +46,7 @@ def box_of(locator):
 
 
 def route(agent: str = "", session: str = "", **options: object) -> str:
-    """The hash of the address of a session."""
+    """Return the hash of the address of a session."""
     path = "/".join(quote(each, safe="") for each in (agent, session) if each)
     query = urlencode({name: str(value) for name, value in options.items()})
     return f"#/{path}" + (f"?{query}" if query else "")

@@ -250,7 +250,9 @@ class Case:
         """Check that a delayed operation and a concurrent writer lose nothing acknowledged."""
         async with self.prepared() as (disk, process):
             place = self.written_store(disk)
-            tried, said = await asyncio.gather(self.attempt(process, fault), commit_message(place))
+            tried, committed = await asyncio.gather(
+                self.attempt(process, fault), commit_message(place)
+            )
             if not isinstance(tried.error, ConflictError | None):
                 self.problem(fault, f"a delay gave {tried.error!r}")
             gone = name_of(self.work) == "Delete"
@@ -259,7 +261,7 @@ class Case:
                 await self.work.do(self.process(disk))
             found = (await self.read_after_reopen(disk))[MAIN]
             times = found["texts"]["concurrent"]
-            if times > 1 or (said and not times and not gone):
+            if times > 1 or (committed and not times and not gone):
                 self.problem(fault, f"the concurrent commit is stored {times} times")
             kept = whole.before[MAIN]["texts"] & whole.after[MAIN]["texts"]
             if lost := kept - found["texts"]:
@@ -277,7 +279,7 @@ class Case:
             "stale": (HoldfastError,),
         }
         if tried.error is not None and not isinstance(tried.error, expected[fault.kind]):
-            self.problem(fault, f"told as {tried.error!r}")
+            self.problem(fault, f"reported as {tried.error!r}")
         if fault.kind == "stale" and tried.error is not None:
             self.report.count(f"stale reads that gave {type(tried.error).__name__}")
 

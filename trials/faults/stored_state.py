@@ -117,13 +117,13 @@ async def read_events(session: Session) -> tuple[list[object], Counter[str]]:
         fold_changes(store, (event.changes for event in events))
         if store.snapshot().digest != session.snapshot().digest:
             raise Unsound(f"{name}: the events do not add up to the state")
-    said = Counter(
+    contents = Counter(
         str(value["content"])
         for event in events
         if event.type == "message.appended"
         for _, _, value in event.changes["set"]
     )
-    texts = said | Counter({str(each["content"]): 1 for each in session.messages})
+    texts = contents | Counter({str(each["content"]): 1 for each in session.messages})
     steps: list[object] = [(e.type, e.data) for e in events if e.type.startswith("step.")]
     return steps, texts
 

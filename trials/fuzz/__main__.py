@@ -64,7 +64,11 @@ class FuzzReport(Report):
 
 
 def run_target(
-    target: Target, sandbox: Sandbox, counts: Counter[str], findings: Path, said: argparse.Namespace
+    target: Target,
+    sandbox: Sandbox,
+    counts: Counter[str],
+    findings: Path,
+    options: argparse.Namespace,
 ) -> None:
     """Try a target for a time or a number of inputs; a broken promise raises an error.
 
@@ -81,19 +85,19 @@ def run_target(
         last.write(repr(data).encode(errors="backslashreplace"))
         counts[examine(target, data, sandbox)] += 1
 
-    options = settings(
-        max_examples=said.inputs or BATCH,
+    profile = settings(
+        max_examples=options.inputs or BATCH,
         database=DirectoryBasedExampleDatabase(findings),
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
-    end = time.monotonic() + (0 if said.inputs else said.seconds)
+    end = time.monotonic() + (0 if options.inputs else options.seconds)
     with (findings / "last").open("wb", buffering=0) as last:
         for data in target.valid:
             try_input(data)
-        for batch in count(said.seed):
+        for batch in count(options.seed):
             faulthandler.dump_traceback_later(STUCK, exit=True)
-            seed(batch)(options(given(target.inputs)(try_input)))()
+            seed(batch)(profile(given(target.inputs)(try_input)))()
             if time.monotonic() >= end:
                 break
     (findings / "last").unlink()
@@ -112,11 +116,11 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> int:
     """Try the targets; return the exit code."""
-    said = parse_arguments()
+    options = parse_arguments()
     logging.disable(logging.CRITICAL)
     faulthandler.enable()
-    names = list(TARGETS) if said.target == "all" else [said.target]
-    report = FuzzReport(f"hostile input, seed {said.seed}")
+    names = list(TARGETS) if options.target == "all" else [options.target]
+    report = FuzzReport(f"hostile input, seed {options.seed}")
     with (
         tempfile.TemporaryDirectory(prefix="holdfast-fuzz-") as folder,
         report.to_the_end(),
@@ -128,7 +132,7 @@ def main() -> int:
             target = getattr(import_module(f"trials.fuzz.{module}"), kind)(Path(folder))
             counts = report.rows[name] = Counter()
             try:
-                run_target(target, sandbox, counts, said.findings.absolute() / name, said)
+                run_target(target, sandbox, counts, options.findings.absolute() / name, options)
             except Exception as error:  # noqa: BLE001 - a finding; continue with the next target
                 traceback.print_exception(error)
                 report.problem(f"{name}: {type(error).__name__}: {error!s:.300}")

@@ -36,10 +36,10 @@ TRIALS: dict[str, Trial] = {
     },
     "read-only role postgresql": on_postgresql,
     "ids by a jumping clock": clocks.ids_in_order,
-    "a session by a jumping clock": clocks.one_object,
-    "sessions by a jumping clock": clocks.one_process,
-    "processes with other clocks": clocks.two_processes,
-    "checkpoints by a jumping clock": checkpoints.each_by_its_own,
+    "a session by a jumping clock": clocks.run_one_object,
+    "sessions by a jumping clock": clocks.run_one_process,
+    "processes with other clocks": clocks.run_two_processes,
+    "checkpoints by a jumping clock": checkpoints.run_checkpoints,
 }
 
 

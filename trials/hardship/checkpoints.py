@@ -13,20 +13,20 @@ from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, empty_chec
 from langgraph.checkpoint.base import id as checkpoint_ids
 
 from holdfast.adapters.langgraph import HoldfastSaver
-from trials.hardship.clocks import JUMPS, wrong_by
+from trials.hardship.clocks import JUMPS, shift_clock
 from trials.hardship.disks import url_in
 
 
-def each_by_its_own(folder: Path, jumps: tuple[float, ...] = JUMPS) -> list[str]:
+def run_checkpoints(folder: Path, jumps: tuple[float, ...] = JUMPS) -> list[str]:
     """Continue a thread while the clock jumps."""
     url = url_in(folder, "sqlite")
     problems = []
     before: str | None = None
     for number, seconds in enumerate(jumps):
-        with wrong_by(seconds):
+        with shift_clock(seconds):
             before = put(url, number, before)
         for wrong in (0.0, seconds):
-            with wrong_by(wrong):
+            with shift_clock(wrong):
                 problems += current_problems(url, before, number)
     return problems
 

@@ -60,7 +60,7 @@ class WrongModule:
 
 
 @contextmanager
-def wrong_by(seconds: float) -> Iterator[None]:
+def shift_clock(seconds: float) -> Iterator[None]:
     """Make the clock of this process wrong by some seconds."""
     now, nanoseconds = time.time, time.time_ns
     with ExitStack() as stack:
@@ -77,17 +77,17 @@ def ids_in_order(folder: Path) -> list[str]:  # noqa: ARG001 - the signature of 
     """Generate ids in one process."""
     made = []
     for seconds in JUMPS:
-        with wrong_by(seconds):
+        with shift_clock(seconds):
             made += [new_id() for _ in range(200)]
     return [] if made == sorted(set(made)) else ["ids are not in order"]
 
 
-def one_process(folder: Path) -> list[str]:
+def run_one_process(folder: Path) -> list[str]:
     """Continue a session, opened for each save."""
     url = url_in(folder, "sqlite")
     tokens = Tokens()
     for number, seconds in enumerate(JUMPS):
-        with wrong_by(seconds):
+        with shift_clock(seconds):
             asyncio.run(save(url, f"token-{number}"))
         tokens.begun.append(f"token-{number}")
     tokens.acknowledged += tokens.begun
@@ -98,7 +98,7 @@ def one_process(folder: Path) -> list[str]:
     ] + asyncio.run(prune_problems(url, tokens))
 
 
-def one_object(folder: Path) -> list[str]:
+def run_one_object(folder: Path) -> list[str]:
     """Continue a session that stays open."""
     tokens = Tokens()
     url = url_in(folder, "sqlite")
@@ -107,7 +107,7 @@ def one_object(folder: Path) -> list[str]:
         async with open_state_store(url) as store:
             session = await Session.open(store, agent_id=AGENT, session_id=SESSION)
             for number, seconds in enumerate(JUMPS):
-                with wrong_by(seconds):
+                with shift_clock(seconds):
                     session.add_message("user", f"token-{number}")
                     await session.save(tags={"token": f"token-{number}"})
                 tokens.begun.append(f"token-{number}")
@@ -119,14 +119,16 @@ def one_object(folder: Path) -> list[str]:
     )
 
 
-def two_processes(folder: Path, jumps: tuple[float, ...] = (-HOUR, DECADE, -DECADE)) -> list[str]:
+def run_two_processes(
+    folder: Path, jumps: tuple[float, ...] = (-HOUR, DECADE, -DECADE)
+) -> list[str]:
     """Continue a session with processes whose clocks disagree."""
     url = url_in(folder, "sqlite")
     tokens = Tokens()
     for number, seconds in enumerate(jumps):
         for token, wrong in ((f"{number}-here", 0.0), (f"{number}-there", seconds)):
             if wrong:
-                in_a_process(url, token, wrong)
+                save_in_process(url, token, wrong)
             else:
                 asyncio.run(save(url, token))
             tokens.begun.append(token)
@@ -144,7 +146,7 @@ async def save(url: str, token: str) -> None:
         await session.save(tags={"token": token})
 
 
-def in_a_process(url: str, token: str, wrong: float) -> None:
+def save_in_process(url: str, token: str, wrong: float) -> None:
     """Save one more snapshot in a process whose clock is wrong."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     subprocess.run(
@@ -158,7 +160,7 @@ async def history_problems(url: str, tokens: Tokens, wrong: float) -> list[str]:
     """Return what is wrong with the snapshots, read with a clock that may be wrong too."""
     seen = f"by a clock that is wrong by {wrong:.0f} s"
     problems = []
-    with wrong_by(wrong):
+    with shift_clock(wrong):
         async with open_state_store(url) as store:
             archive = SnapshotArchive(store)
             problems += await find_problems(store, LOCATION, tokens)
@@ -179,7 +181,7 @@ async def prune_problems(url: str, tokens: Tokens) -> list[str]:
     """Return what is wrong after prunes that keep the last snapshots, under wrong clocks."""
     problems = []
     for keep, wrong in ((4, -HOUR), (3, DECADE), (2, -DECADE), (1, 0.0)):
-        with wrong_by(wrong):
+        with shift_clock(wrong):
             async with open_state_store(url) as store:
                 archive = SnapshotArchive(store)
                 policy = RetentionPolicy(last=keep)
@@ -193,5 +195,5 @@ async def prune_problems(url: str, tokens: Tokens) -> list[str]:
 
 
 if __name__ == "__main__":
-    with wrong_by(float(sys.argv[3])):
+    with shift_clock(float(sys.argv[3])):
         asyncio.run(save(sys.argv[1], sys.argv[2]))

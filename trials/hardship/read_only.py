@@ -151,9 +151,9 @@ def command_problems(url: str, folder: Path) -> list[str]:
         (1, ("state", "fork", SESSION, "other")),
         (1, ("state", "import", str(folder / "document.json"))),
     ):
-        ended, said = command(*words, "--store", url)
-        lines = said.splitlines()
+        ended, output = command(*words, "--store", url)
+        lines = output.splitlines()
         clear = not code or (len(lines) == 2 and lines[0].startswith("error: "))
         if ended != code or not clear:
-            problems.append(f"{' '.join(words)} ended with {ended}: {said}")
+            problems.append(f"{' '.join(words)} ended with {ended}: {output}")
     return problems

@@ -16,7 +16,7 @@ from holdfast import (
     StateStore,
     open_state_store,
 )
-from trials.kills.tasks import AGENT, WORK, Kind, Task, bulk, insist
+from trials.kills.tasks import AGENT, WORK, Kind, Task, make_bytes, retry_call
 from trials.tokens import Ledger, Tokens, find_problems
 
 SAME_SESSION = 5
@@ -90,9 +90,9 @@ async def commit_for_ever(task: Task, ledger: Ledger) -> None:
             token = f"{task.number}-{number}"
             ledger.begin(task.session, token)
             session.add_message("user", token)
-            session.set("bulk", bulk(dice))
+            session.set("bulk", make_bytes(dice))
             ledger.begin(WORK, token)
-            await insist(session.commit)
+            await retry_call(session.commit)
             ledger.done(WORK, token)
             ledger.done(task.session, token)
 
@@ -134,8 +134,8 @@ async def save_one(session: Session, token: str, dice: random.Random, ledger: Le
     """Save a snapshot with one more message, tagged with its token."""
     ledger.begin(session.session_id, token)
     session.add_message("user", token)
-    session.set("bulk", bulk(dice))
-    await insist(lambda: session.save(tags={"token": token}))
+    session.set("bulk", make_bytes(dice))
+    await retry_call(lambda: session.save(tags={"token": token}))
     ledger.done(session.session_id, token)
 
 
@@ -218,5 +218,5 @@ async def prune_for_ever(task: Task, ledger: Ledger) -> None:
                 token = f"{task.number}-{number * SAVES_A_PRUNE + each}"
                 await save_one(session, token, dice, ledger)
             ledger.begin(WORK, f"prune-{number}")
-            await insist(lambda: session.archive.prune(location=location, policy=POLICY))
+            await retry_call(lambda: session.archive.prune(location=location, policy=POLICY))
             ledger.done(WORK, f"prune-{number}")

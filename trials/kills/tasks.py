@@ -75,7 +75,7 @@ class Kind(ABC):
         return read_ledgers([Path(task.ledger)]).get(WORK, Tokens())
 
 
-async def insist(call: Callable[[], Awaitable[T]]) -> T:
+async def retry_call(call: Callable[[], Awaitable[T]]) -> T:
     """Repeat a call until it succeeds, if its error says that this may help."""
     while True:
         try:
@@ -86,12 +86,12 @@ async def insist(call: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(0.05)
 
 
-def bulk(dice: random.Random) -> bytes:
+def make_bytes(dice: random.Random) -> bytes:
     """Return random bytes of varying size."""
     return dice.randbytes(dice.choice([20, 500, 3000, 20_000]))
 
 
-async def all_locations(state_store: StateStore) -> list[SnapshotLocation]:
+async def list_locations(state_store: StateStore) -> list[SnapshotLocation]:
     """Return every location in a store."""
     catalog = Catalog(state_store)
     ids = await catalog.session_ids()
@@ -102,7 +102,7 @@ async def damage(state_store: StateStore) -> list[str]:
     """Verify every session of a store; return what is damaged."""
     archive = SnapshotArchive(state_store)
     problems = []
-    for location in await all_locations(state_store):
+    for location in await list_locations(state_store):
         found = await archive.verify(location=location)
         problems += [f"{each.key}: {each.problem}" for each in found.damage]
     return problems

@@ -27,10 +27,10 @@ from trials.kills.tasks import (
     WORK,
     Kind,
     Task,
-    all_locations,
-    bulk,
     damage,
-    insist,
+    list_locations,
+    make_bytes,
+    retry_call,
 )
 from trials.tokens import Ledger
 
@@ -96,7 +96,7 @@ async def grow(session: Session, name: str, saves: int) -> None:
     dice = random.Random(name)
     for number in range(saves):
         session.add_message("user", f"{name} {number}")
-        session.set(f"value {number % 3}", bulk(dice))
+        session.set(f"value {number % 3}", make_bytes(dice))
         await session.commit()
         session.record("tool.called", {"tool": "search"})
         await session.save(tags={"number": str(number)})
@@ -111,11 +111,11 @@ async def import_for_ever(task: Task, ledger: Ledger) -> None:
             name = f"{task.session}-{number}"
             for step in ("new", "over"):
                 ledger.begin(WORK, f"{step}/{name}")
-                await insist(lambda: manager.import_session(document, session_id=name))  # noqa: B023
+                await retry_call(lambda: manager.import_session(document, session_id=name))  # noqa: B023
                 ledger.done(WORK, f"{step}/{name}")
                 session = await Session.open(store, agent_id=AGENT, session_id=name)
                 session.add_message("user", "and then")
-                await insist(session.commit)
+                await retry_call(session.commit)
 
 
 async def half_problems(
@@ -213,7 +213,7 @@ async def copy_for_ever(task: Task, ledger: Ledger) -> None:
         for number in itertools.count():
             await grow_source(source, task, number)
             ledger.begin(WORK, f"copy-{number}")
-            await insist(lambda: copy_sessions(source, target))
+            await retry_call(lambda: copy_sessions(source, target))
             ledger.done(WORK, f"copy-{number}")
 
 
@@ -221,13 +221,13 @@ async def grow_source(source: StateStore, task: Task, number: int) -> None:
     """Add a snapshot to the growing session."""
     session = await Session.open(source, agent_id=AGENT, session_id=task.session)
     session.add_message("user", f"{task.number}-{number}")
-    await insist(session.save)
+    await retry_call(session.save)
 
 
 async def copy_problems(source: StateStore, target: StateStore) -> list[str]:
     """Return what differs between a copy and its source."""
     problems = await compare_stores(source, target)
-    for location in await all_locations(source):
+    for location in await list_locations(source):
         here = {key async for key in source.list(location.prefix)}
         stored = {key async for key in target.list(location.prefix)}
         problems += [f"{key} is not in the source" for key in sorted(stored - here)]
@@ -257,7 +257,7 @@ class Backup(Copy):
     def work(task: Task, ledger: Ledger) -> None:
         """Back up until killed."""
         for number in itertools.count():
-            asyncio.run(insist(lambda: grow_by_url(task, number)))  # noqa: B023
+            asyncio.run(retry_call(lambda: grow_by_url(task, number)))  # noqa: B023
             ledger.begin(WORK, f"backup-{number}")
             back_up(task)
             ledger.done(WORK, f"backup-{number}")

@@ -39,7 +39,7 @@ class Memory:
             time.sleep(EVERY)
 
     def medians(self) -> Iterator[tuple[str, list[int]]]:
-        """The median of each third in bytes, by process."""
+        """Return the median of each third in bytes, by process."""
         for name, thirds in self.samples.items():
             yield name, [round(median(third)) if third else 0 for third in thirds]
 

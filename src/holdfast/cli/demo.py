@@ -1,4 +1,4 @@
-"""``holdfast demo``: a research agent takes a wrong turn, and an engineer takes it back.
+"""``holdfast demo``: a research agent makes a mistake, and an engineer restores it.
 
 The agent is scripted, so that it needs no network and no key; what it does is recorded as any
 agent's work is. What the engineer does are the commands of this command line, run as they are
@@ -130,21 +130,21 @@ def play_demo(context: typer.Context, place: Path) -> None:
 
     print_title("2. The answer is wrong. What happened between the two snapshots?")
     run_command(context, "state", "diff", story.good, story.bad)
-    print_note("It read the report of 2019. That was the wrong turn.")
+    print_note("It read the report of 2019. That was the mistake.")
 
-    print_title("3. Keep the incident as one file that stands alone")
+    print_title("3. Export the incident as one self-contained file")
     tags = ("--tag", "reason=wrong-year")
     run_command(context, "state", "export", AGENT, "--session", SESSION, *tags, "--output", FILE)
     run_command(context, "state", "show", FILE)
 
-    print_title("4. Go back to where it was right")
+    print_title("4. Restore the snapshot before the mistake")
     run_command(context, "state", "restore", SESSION, story.good, "--yes")
     print_note("The log is not truncated: it records the restore.")
 
-    print_title("5. Try another way in a fork, without touching the original")
+    print_title("5. Try an alternative in a fork, without changing the original")
     run_command(context, "state", "fork", SESSION, FORK, "--at", story.good)
     asyncio.run(run_fork())
-    print_note("The agent went on in the fork, with the report of 2025.")
+    print_note("The agent continued in the fork, with the report of 2025.")
     run_command(context, "state", "diff", SESSION, FORK)
 
     print_title("6. Import the incident into another environment, after a dry run")

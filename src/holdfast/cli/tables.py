@@ -55,14 +55,12 @@ def terminal_width() -> int:
     return width if width >= MIN_WIDTH else WIDTH
 
 
-def print_table(
-    columns: Sequence[Column], rows: Sequence[Sequence[Cell]], nothing: str, *, width: int = 0
-) -> None:
+def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], nothing: str) -> None:
     """Print a table that fits the terminal, or a sentence if there are no rows."""
     if not rows:
         print_line(nothing)
         return
-    kept, cells, widths = fit_columns(columns, rows, width or terminal_width())
+    kept, cells, widths = fit_columns(columns, rows, terminal_width())
     print_row([column.name for column in kept], kept, widths, style="bold")
     for row in cells:
         print_row(row, kept, widths)

@@ -102,13 +102,8 @@ def blank_escapes(text: str) -> str:
     Then the text after an escape starts a word, and the text after a line break starts a line.
     """
     if "\\" in text or "%" in text or "\x1b" in text:
-        return ESCAPE.sub(blank_match, text)
+        return ESCAPE.sub(lambda escape: ("\n" if escape["line"] else " ") * len(escape[0]), text)
     return text
-
-
-def blank_match(escape: re.Match[str]) -> str:
-    """Return as many blanks as an escape has characters."""
-    return ("\n" if escape["line"] else " ") * len(escape[0])
 
 
 def drop_covered(more: Iterable[Finding], found: Iterable[Finding]) -> list[Finding]:

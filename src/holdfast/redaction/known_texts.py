@@ -147,14 +147,17 @@ def list_encoded_forms(text: str) -> set[str]:
         url,
         url.replace("%2F", "/"),
         url.replace("%20", "+"),
-        UNRESERVED_ESCAPE.sub(unquote_escape, url),
+        UNRESERVED_ESCAPE.sub(lambda escape: unquote(escape[0]), url),
     }
     if len(text) > LONG_TEXT:
         return {text, *urls, *list_json_forms({text})}
-    urls |= {PERCENT_ESCAPE.sub(lower_escape, form) for form in urls}
+    urls |= {PERCENT_ESCAPE.sub(lambda escape: escape[0].lower(), form) for form in urls}
     forms = list_json_forms({text}) | list_json_forms({text}, slash="\\/")
     forms |= list_json_forms({form.replace("/", "\\/") for form in list_json_forms({text}, 1)}, 2)
-    return {text, *urls, *forms, *(UNICODE_ESCAPE.sub(upper_escape, form) for form in forms)}
+    upper = {
+        UNICODE_ESCAPE.sub(lambda escape: "\\u" + escape[0][2:].upper(), form) for form in forms
+    }
+    return {text, *urls, *forms, *upper}
 
 
 def list_json_forms(texts: set[str], depth: int = JSON_IN_JSON, slash: str = "/") -> set[str]:
@@ -168,21 +171,6 @@ def list_json_forms(texts: set[str], depth: int = JSON_IN_JSON, slash: str = "/"
         }
         found |= texts
     return found
-
-
-def unquote_escape(escape: re.Match[str]) -> str:
-    """Return ``!`` for ``%21``."""
-    return unquote(escape[0])
-
-
-def lower_escape(escape: re.Match[str]) -> str:
-    """Return ``%2f`` for ``%2F``."""
-    return escape[0].lower()
-
-
-def upper_escape(escape: re.Match[str]) -> str:
-    r"""Return ``\u00E4`` for ``\u00e4``."""
-    return "\\u" + escape[0][2:].upper()
 
 
 def make_prefix_pattern(heads: Iterable[str]) -> str:

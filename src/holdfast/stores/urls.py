@@ -166,7 +166,7 @@ class StoreURL:
         """Raise if an option is left over.
 
         Raises:
-            StateStoreError: No one took an option. The message lists the ``known`` ones.
+            StateStoreError: There is one. The message lists the ``known`` ones.
 
         """
         if self.options:
@@ -270,7 +270,7 @@ class StoreURL:
             if at:
                 _, colon, password = user.partition(":")
                 found.add(password if colon else user)
-        # A password equal to the user name, say, appears in ordinary messages of the server.
+        # A password that equals the user name appears in ordinary messages of the server.
         public = {self.scheme, self.host, self.path.strip("/")}
         if self.password is not None:
             public.add(str(self.user))
@@ -300,7 +300,7 @@ def mask_secrets(text: str) -> str:
 
 
 def suggest_url(text: str) -> str | None:
-    """Return the URL for a path that was given instead of one, or None if it may be anything."""
+    """Return the URL for a path that was given instead of one, or None."""
     if not PATH.fullmatch(text):
         return None  # perhaps a password
     if text.endswith(DATABASE_SUFFIXES):

@@ -98,7 +98,7 @@ class Program:
         return None
 
 
-def numbers(body: bytes | None) -> list[int]:
+def parse_numbers(body: bytes | None) -> list[int]:
     return [int(text) for text in (body or b"").split()]
 
 
@@ -146,7 +146,7 @@ def test_a_batch_is_atomic_whichever_program_dies(works, seed):
         works_on = [program(number, *work) for number, work in enumerate(works)]
         survived = await asyncio.gather(*works_on)
         reader = Records(Program(redis), "ns", None)
-        found = {name: numbers(one.body) for name, one in (await reader.read(NAMES)).items()}
+        found = {name: parse_numbers(one.body) for name, one in (await reader.read(NAMES)).items()}
         for number, (names, _) in enumerate(works):
             where = [name for name in NAMES if number in found[name]]
             assert where in ([], sorted(names))
@@ -156,7 +156,7 @@ def test_a_batch_is_atomic_whichever_program_dies(works, seed):
         # Leftovers do not block later writes.
         await add(reader, 1000, NAMES)
         after = await reader.read(NAMES)
-        assert {name: numbers(one.body) for name, one in after.items()} == {
+        assert {name: parse_numbers(one.body) for name, one in after.items()} == {
             name: [*held, 1000] for name, held in found.items()
         }
         assert not any(one.claim for one in after.values())
@@ -173,7 +173,7 @@ def test_nothing_is_left_if_no_program_dies(seed, count):
             *(add(Records(Program(redis), "ns", None), number, NAMES) for number in range(count))
         )
         reader = Records(Program(redis), "ns", None)
-        found = [numbers(one.body) for one in (await reader.read(NAMES)).values()]
+        found = [parse_numbers(one.body) for one in (await reader.read(NAMES)).values()]
         assert all(held == found[0] for held in found)
         assert sorted(found[0]) == list(range(count))
 
@@ -196,7 +196,7 @@ def test_a_reader_never_sees_a_batch_undone(seed):
             records = Records(Program(redis), "ns", None)
             last = 0
             while last < 6:
-                now = len(numbers((await records.read([name]))[name].body))
+                now = len(parse_numbers((await records.read([name]))[name].body))
                 assert now >= last
                 last = now
 
@@ -215,7 +215,7 @@ def test_lost_calls_leave_nothing_in_the_end(seed):
         while True:
             try:
                 seen = await records.read(NAMES)
-                if number in numbers(seen["a"].body):
+                if number in parse_numbers(seen["a"].body):
                     return
                 bodies = {name: b"%s %d" % (one.body or b"", number) for name, one in seen.items()}
                 changes = [Change(seen[name], Record(name, "", bodies[name])) for name in NAMES]
@@ -233,7 +233,7 @@ def test_lost_calls_leave_nothing_in_the_end(seed):
         # Each program cleans up its leftovers, some with each batch.
         for number, one in enumerate(several * 5, 10):
             await persist(one, number)
-        found = [numbers(one.body) for one in (await several[0].read(NAMES)).values()]
+        found = [parse_numbers(one.body) for one in (await several[0].read(NAMES)).values()]
         assert all(held == found[0] for held in found)
         assert sorted(found[0]) == [0, 1, 2, *range(10, 25)]
 
@@ -285,7 +285,7 @@ def test_a_tombstone_that_cannot_be_removed_is_left(monkeypatch):
         monkeypatch.setattr(program, "delete", fail)
         await add(records, 2, ["b", "c"])
         found = await records.read(["a", "b", "c"])
-        assert [numbers(one.body) for one in found.values()] == [[], [1, 2], [2]]
+        assert [parse_numbers(one.body) for one in found.values()] == [[], [1, 2], [2]]
 
     asyncio.run(run_programs())
 

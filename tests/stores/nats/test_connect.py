@@ -18,7 +18,7 @@ from support.async_tests import async_test
 MEGABYTE = 1024 * 1024
 
 
-async def first_error(url: str, act=lambda store: store.put("a", b"1")) -> StateStoreError:
+async def catch_first_error(url: str, act=lambda store: store.put("a", b"1")) -> StateStoreError:
     """Return the error of a store's first use."""
     async with holdfast.open_state_store(url) as store:
         with pytest.raises(StateStoreError) as caught:
@@ -30,7 +30,7 @@ async def first_error(url: str, act=lambda store: store.put("a", b"1")) -> State
 async def test_an_unreachable_server_fails_at_once(caplog):
     port = free_port()
     start = asyncio.get_running_loop().time()
-    error = await first_error(f"nats://me:pass-w0rd@127.0.0.1:{port}/b")
+    error = await catch_first_error(f"nats://me:pass-w0rd@127.0.0.1:{port}/b")
     assert asyncio.get_running_loop().time() - start < 3
     assert "Connect call failed" in str(error)
     assert "check that the server is running" in str(error)
@@ -82,7 +82,7 @@ accounts {
 async def test_permissions_of_users_are_enforced_and_explained(own_server, bucket):
     server = own_server(USERS)
     owner, reader = "m@n:p:@/%#w0rd", "reader:r3ader-word"
-    error = await first_error(server.url(bucket, user=reader))
+    error = await catch_first_error(server.url(bucket, user=reader))
     assert f"may not publish to $JS.API.STREAM.CREATE.KV_{bucket}" in str(error)
     assert f"create the bucket {bucket} with another user first" in str(error)
     assert not error.transient
@@ -97,11 +97,11 @@ async def test_permissions_of_users_are_enforced_and_explained(own_server, bucke
                 await act()
             assert not caught.value.unknown
         assert await read_all(store) == {"a": b"1"}
-    assert "_INBOX" in str(await first_error(server.url(bucket, user="deaf:d3af-w0rd")))
-    error = await first_error(server.url(bucket, user="plain:pl4in-word"))
+    assert "_INBOX" in str(await catch_first_error(server.url(bucket, user="deaf:d3af-w0rd")))
+    error = await catch_first_error(server.url(bucket, user="plain:pl4in-word"))
     assert "has no JetStream for this user" in str(error)
     for user in ("m@n:wr0ng-word", "unkn0wn:s3cret-word", "t0ken-unknown"):
-        error = await first_error(server.url(bucket, user=user))
+        error = await catch_first_error(server.url(bucket, user=user))
         assert "password" in str(error)
         assert not {"wr0ng-word", "s3cret-word", "t0ken-unknown"} & set(
             re.split(r"[^\w-]", f"{error} {error!r} {error.__cause__!r}")
@@ -138,14 +138,14 @@ async def test_a_token_is_a_secret(own_server, bucket):
 
 @async_test
 async def test_a_server_without_jetstream_is_reported(own_server, bucket):
-    error = await first_error(own_server(jetstream=False).url(bucket))
+    error = await catch_first_error(own_server(jetstream=False).url(bucket))
     assert "JetStream is not enabled (nats-server -js)" in str(error)
     assert not error.unknown
 
 
 @async_test
 async def test_more_replicas_than_servers_are_rejected(nats_server, bucket):
-    error = await first_error(nats_server.url(bucket, replicas=3))
+    error = await catch_first_error(nats_server.url(bucket, replicas=3))
     assert "replicas > 1 not supported" in str(error)
 
 
@@ -185,7 +185,7 @@ GREETING = b"INFO " + json.dumps({"version": "2.10.0", "max_payload": 1024}).enc
 @async_test
 async def test_no_password_is_sent_without_tls_if_tls_is_required():
     async with Impostor(GREETING) as server:
-        error = await first_error(f"tls://me:pass-w0rd@127.0.0.1:{server.port}/b")
+        error = await catch_first_error(f"tls://me:pass-w0rd@127.0.0.1:{server.port}/b")
         assert "does not require TLS" in str(error)
         assert server.heard == b""
 
@@ -194,7 +194,7 @@ async def test_no_password_is_sent_without_tls_if_tls_is_required():
 @async_test
 async def test_a_server_that_closes_or_is_not_nats_is_reported(greeting):
     async with Impostor(greeting) as server:
-        error = await first_error(f"nats://127.0.0.1:{server.port}/b")
+        error = await catch_first_error(f"nats://127.0.0.1:{server.port}/b")
         assert "the connection to nats://127.0.0.1" in str(error)
         assert not error.unknown
 
@@ -207,7 +207,7 @@ async def test_a_silent_server_times_out():
 
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    error = await first_error(f"nats://127.0.0.1:{port}/b?timeout=0.3")
+    error = await catch_first_error(f"nats://127.0.0.1:{port}/b?timeout=0.3")
     assert "within 0.3 seconds" in str(error)
     server.close()
     await server.wait_closed()
@@ -221,7 +221,7 @@ async def test_tls_needs_a_trusted_certificate(own_server, bucket, tmp_path, mon
         'authorization { user: me, password: "pass-w0rd" }'
     )
     url = server.url(bucket, user="me:pass-w0rd").replace("nats://", "tls://")
-    error = await first_error(url)
+    error = await catch_first_error(url)
     assert "CERTIFICATE_VERIFY_FAILED" in str(error)
     assert "SSL_CERT_FILE" in str(error)
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))

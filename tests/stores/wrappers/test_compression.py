@@ -16,6 +16,7 @@ from holdfast import ConflictError, IntegrityError, Put, StateStoreError
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.compression import CompressedStateStore
 from holdfast.testing import StateStoreSuite
+from stores.wrappers.thread_recorder import ThreadRecorder
 from support.async_tests import async_test, run_async
 
 TEXT = b'{"role": "assistant", "content": "of course"}' * 50
@@ -126,7 +127,7 @@ async def test_a_truncated_or_extended_frame_is_detected(inner, store):
             await store.get("a")
 
 
-def bomb(size):
+def make_bomb(size):
     """Return a small frame with this many zeros."""
     compressor = zstandard.ZstdCompressor(level=19).compressobj(size=size)
     piece = bytes(1 << 20)
@@ -136,8 +137,8 @@ def bomb(size):
 
 def test_a_frame_larger_than_the_limit_is_not_decompressed(inner):
     store = CompressedStateStore(inner, max_value_bytes=8 << 20)
-    run_async(inner.put("ok", b"\xfe" + bomb(8 << 20)))
-    run_async(inner.put("bomb", b"\xfe" + bomb(9 << 20)))
+    run_async(inner.put("ok", b"\xfe" + make_bomb(8 << 20)))
+    run_async(inner.put("bomb", b"\xfe" + make_bomb(9 << 20)))
     assert run_async(store.get("ok")).value == bytes(8 << 20)
     with pytest.raises(IntegrityError, match=r"'bomb' claims 9,437,184 bytes.*8,388,608"):
         run_async(store.get("bomb"))
@@ -212,20 +213,8 @@ def test_its_repr_names_the_inner_store(store):
 # ---- threads -------------------------------------------------------------------------------------
 
 
-class ThreadRecorder(CompressedStateStore):
-    """A store that records its threads."""
-
-    def __init__(self, inner):
-        super().__init__(inner)
-        self.threads = []
-
-    def _encode(self, key, value):
-        self.threads.append(threading.current_thread())
-        return super()._encode(key, value)
-
-    def _decode(self, key, stored):
-        self.threads.append(threading.current_thread())
-        return super()._decode(key, stored)
+class RecordedStore(ThreadRecorder, CompressedStateStore):
+    """Records the threads that compress."""
 
 
 @pytest.mark.parametrize(
@@ -233,7 +222,7 @@ class ThreadRecorder(CompressedStateStore):
 )
 @pytest.mark.parametrize(("size", "in_loop"), [(1000, True), (300_000, False)])
 def test_large_values_are_compressed_outside_the_event_loop(inner, size, in_loop, make):
-    watched = ThreadRecorder(inner)
+    watched = RecordedStore(inner)
 
     async def use():
         await watched.put("a", make(size))

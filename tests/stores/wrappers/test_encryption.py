@@ -22,6 +22,7 @@ from holdfast.stores.wrappers.encryption import (
 from holdfast.stores.wrappers.prefix import PrefixedStateStore
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 from holdfast.testing import StateStoreSuite
+from stores.wrappers.thread_recorder import ThreadRecorder
 from support.async_tests import async_test, run_async
 
 OLD = b"old secret".ljust(32, b"!")
@@ -312,25 +313,13 @@ def test_concurrent_large_values_round_trip(store):
     assert run_async(all_at_once()) == list(values.values())
 
 
-class ThreadRecorder(EncryptedStateStore):
-    """A store that records its threads."""
-
-    def __init__(self, inner):
-        super().__init__(inner, KEYS)
-        self.threads = []
-
-    def _encode(self, key, value):
-        self.threads.append(threading.current_thread())
-        return super()._encode(key, value)
-
-    def _decode(self, key, stored):
-        self.threads.append(threading.current_thread())
-        return super()._decode(key, stored)
+class RecordedStore(ThreadRecorder, EncryptedStateStore):
+    """Records the threads that encrypt."""
 
 
 @pytest.mark.parametrize(("size", "in_loop"), [(1000, True), (300_000, False)])
 def test_large_values_are_encrypted_outside_the_event_loop(inner, size, in_loop):
-    watched = ThreadRecorder(inner)
+    watched = RecordedStore(inner, KEYS)
 
     async def use():
         await watched.put("a", bytes(size))

@@ -79,7 +79,7 @@ def test_a_wrapper_needs_a_store():
 NAME = "HOLDFAST_TEST_KEYS"
 
 
-def text(secret):
+def encode_secret(secret):
     return base64.b64encode(secret).decode()
 
 
@@ -93,7 +93,7 @@ def test_a_new_key_can_be_put_into_the_variable(monkeypatch):
 
 
 def test_ids_and_secrets_are_parsed_in_order(monkeypatch):
-    monkeypatch.setenv(NAME, f" new:{text(NEW)} ,\n old:{text(OLD)}\n")
+    monkeypatch.setenv(NAME, f" new:{encode_secret(NEW)} ,\n old:{encode_secret(OLD)}\n")
     assert keys_from_environment(NAME) == EncryptionKeys({"new": NEW, "old": OLD})
     assert keys_from_environment(NAME).ids == ("new", "old")
 
@@ -102,7 +102,7 @@ def test_a_secret_without_an_id_gets_a_stable_one(monkeypatch):
     key = new_key()
     monkeypatch.setenv(NAME, key.partition(":")[2])
     assert keys_from_environment(NAME).ids == (key.partition(":")[0],)
-    monkeypatch.setenv(NAME, f"new:{text(NEW)},{key.partition(':')[2]}")
+    monkeypatch.setenv(NAME, f"new:{encode_secret(NEW)},{key.partition(':')[2]}")
     assert keys_from_environment(NAME).ids == ("new", key.partition(":")[0])
 
 
@@ -119,15 +119,21 @@ def test_both_base64_alphabets_are_accepted_with_or_without_padding(monkeypatch)
     [
         (None, f"{NAME}.*is not set.*new_key"),
         ("  ", f"{NAME}.*is not set"),
-        (f"a:{text(OLD[:16])}", f"key 1 in environment variable {NAME} must have 32 bytes, got 16"),
-        (f"{text(OLD)},b:{text(OLD + OLD)}", "key 2 .* got 64"),
-        (f"a:{text(OLD)},", "key 2 .* got 0"),
+        (
+            f"a:{encode_secret(OLD[:16])}",
+            f"key 1 in environment variable {NAME} must have 32 bytes, got 16",
+        ),
+        (f"{encode_secret(OLD)},b:{encode_secret(OLD + OLD)}", "key 2 .* got 64"),
+        (f"a:{encode_secret(OLD)},", "key 2 .* got 0"),
         ("a:hunter2-not!base64", "key 1 .* is not base64"),
         ("hunter2é", "key 1 .* is not base64"),
-        (f"a b:{text(OLD)}", "key 1 .* invalid id"),
-        (f":{text(OLD)}", "key 1 .* invalid id"),
-        (f"hunter2:x:{text(OLD)}", "key 1 .* invalid id"),
-        (f"a:{text(OLD)},b:{text(NEW)},a:{text(NEW)}", f"{NAME} has key id a twice"),
+        (f"a b:{encode_secret(OLD)}", "key 1 .* invalid id"),
+        (f":{encode_secret(OLD)}", "key 1 .* invalid id"),
+        (f"hunter2:x:{encode_secret(OLD)}", "key 1 .* invalid id"),
+        (
+            f"a:{encode_secret(OLD)},b:{encode_secret(NEW)},a:{encode_secret(NEW)}",
+            f"{NAME} has key id a twice",
+        ),
     ],
 )
 def test_an_invalid_variable_is_explained_without_its_content(monkeypatch, content, words):
@@ -139,7 +145,7 @@ def test_an_invalid_variable_is_explained_without_its_content(monkeypatch, conte
     problem: BaseException | None = caught.value
     while problem is not None:
         assert "hunter2" not in str(problem)
-        assert text(OLD)[:8] not in str(problem)
+        assert encode_secret(OLD)[:8] not in str(problem)
         problem = problem.__cause__ or (
             None if problem.__suppress_context__ else problem.__context__
         )
@@ -147,7 +153,16 @@ def test_an_invalid_variable_is_explained_without_its_content(monkeypatch, conte
 
 @pytest.mark.parametrize(
     "name",
-    ["", "a b", "é", f"old:{text(OLD)}", text(OLD), text(OLD).rstrip("="), OLD.hex(), "1A"],
+    [
+        "",
+        "a b",
+        "é",
+        f"old:{encode_secret(OLD)}",
+        encode_secret(OLD),
+        encode_secret(OLD).rstrip("="),
+        OLD.hex(),
+        "1A",
+    ],
 )
 def test_a_key_given_instead_of_a_variable_name_is_not_repeated(name):
     with pytest.raises(StateStoreError, match="not the key itself") as caught:

@@ -36,7 +36,7 @@ def store(inner):
     return add_retries(inner)
 
 
-def value_of(inner, key):
+def read_value(inner, key):
     inner.plan, inner.after_failure = [], None
     entry = run_async(inner.get(key))
     return entry and entry.value
@@ -186,7 +186,7 @@ def test_a_conditional_write_that_was_not_applied_is_retried(inner, store, condi
     inner.plan = [FailBefore(refused_error())] * 4
     key = "a" if condition == "match" else "b"
     run_async(store.put_many([Put(key, b"2", **options), Put("c", b"2")]))
-    assert value_of(inner, key) == b"2"
+    assert read_value(inner, key) == b"2"
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_conditional_write_of_unknown_outcome_is_not_retried(
             run_async(store.put("a", b"1", **options))
     assert caught.value is fault.error
     assert inner.calls == 2
-    assert value_of(inner, "a") == (b"1" if isinstance(fault, FailAfter) else before)
+    assert read_value(inner, "a") == (b"1" if isinstance(fault, FailAfter) else before)
 
 
 def test_a_conflict_after_a_refused_attempt_means_another_writer(inner, store):
@@ -220,7 +220,7 @@ def test_a_conflict_after_a_refused_attempt_means_another_writer(inner, store):
     with pytest.raises(ConflictError) as caught:
         run_async(store.put("a", b"ours", if_absent=True))
     assert caught.value.key == "a"
-    assert value_of(inner, "a") == b"other"
+    assert read_value(inner, "a") == b"other"
 
 
 def test_a_resumed_conditional_batch_does_not_conflict_with_itself():
@@ -258,14 +258,14 @@ def test_a_delete_that_was_not_applied_is_retried(inner, store, fault, match):
     etag = run_async(store.put("a", b"1"))
     inner.plan = [fault] * 4
     assert run_async(store.delete("a", if_match=etag if match else None)) is True
-    assert value_of(inner, "a") is None
+    assert read_value(inner, "a") is None
 
 
 def test_a_delete_whose_response_was_lost_counts_as_applied(inner, store):
     run_async(store.put("a", b"1"))
     inner.plan = [FailAfter(lost_error()), FailBefore(refused_error())]
     assert run_async(store.delete("a")) is True
-    assert value_of(inner, "a") is None
+    assert read_value(inner, "a") is None
 
 
 def test_a_delete_of_an_absent_key_returns_false_after_refused_attempts(inner, store):
@@ -296,7 +296,7 @@ def test_a_conditional_delete_never_removes_a_newer_value(inner, store):
     with pytest.raises(StateStoreError) as caught:
         run_async(store.delete("a", if_match=etag))
     assert caught.value.unknown
-    assert value_of(inner, "a") == b"other"
+    assert read_value(inner, "a") == b"other"
 
 
 def test_a_conditional_delete_that_lost_a_race_is_a_conflict(inner, store):

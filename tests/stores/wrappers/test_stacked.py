@@ -33,7 +33,7 @@ WRAPS = {
 }
 
 
-def stack(store, *names):
+def wrap_store(store, *names):
     """Return the store with wrappers around it, innermost first."""
     for name in names:
         store = WRAPS[name](store)
@@ -53,7 +53,7 @@ class TestCompressedEncryptedPrefixedSqlite(Suite):
     def new_store(self, tmp_path):
         def open_store():
             store = SqliteStateStore(tmp_path / "state.db")
-            return stack(store, "prefixed", "encrypted", "compressed")
+            return wrap_store(store, "prefixed", "encrypted", "compressed")
 
         return open_store
 
@@ -65,7 +65,7 @@ class TestPrefixedCompressedEncryptedRetryingFiles(Suite):
     def new_store(self, tmp_path):
         def open_store():
             store = FileStateStore(tmp_path / "state")
-            return stack(store, "retrying", "encrypted", "compressed", "prefixed")
+            return wrap_store(store, "retrying", "encrypted", "compressed", "prefixed")
 
         return open_store
 
@@ -73,7 +73,7 @@ class TestPrefixedCompressedEncryptedRetryingFiles(Suite):
 class TestEncryptedCompressedMemory(StateStoreSuite):
     @pytest.fixture
     def new_store(self):
-        return lambda: stack(MemoryStateStore(), "compressed", "encrypted")
+        return lambda: wrap_store(MemoryStateStore(), "compressed", "encrypted")
 
 
 class TestPlainWrapper(StateStoreSuite):
@@ -85,7 +85,7 @@ class TestPlainWrapper(StateStoreSuite):
 @pytest.mark.parametrize("names", list(permutations(WRAPS)), ids="-".join)
 def test_values_round_trip_through_wrappers_in_any_order(names):
     inner = MemoryStateStore()
-    store = stack(inner, *names)
+    store = wrap_store(inner, *names)
 
     async def use():
         etag = await store.put("a", VALUE, if_absent=True)
@@ -106,7 +106,7 @@ def test_compression_works_outside_encryption_only():
     sizes = {}
     for order in (("encrypted", "compressed"), ("compressed", "encrypted")):
         inner = MemoryStateStore()
-        run_async(stack(inner, *order).put("a", VALUE))
+        run_async(wrap_store(inner, *order).put("a", VALUE))
         sizes[order[0]] = len(run_async(inner.get("a")).value)
     assert sizes["encrypted"] < 120 < len(VALUE) < sizes["compressed"]
 
@@ -114,7 +114,7 @@ def test_compression_works_outside_encryption_only():
 def test_the_file_contains_no_plain_text(tmp_path):
     async def write():
         store = SqliteStateStore(tmp_path / "state.db")
-        async with stack(store, "encrypted", "prefixed") as outer:
+        async with wrap_store(store, "encrypted", "prefixed") as outer:
             await outer.put("a", b"the plain text")
 
     run_async(write())
@@ -127,7 +127,7 @@ def test_a_value_changed_in_the_file_is_detected(tmp_path):
     path = tmp_path / "state.db"
 
     def open_store():
-        return stack(SqliteStateStore(path), "encrypted", "compressed")
+        return wrap_store(SqliteStateStore(path), "encrypted", "compressed")
 
     async def write():
         async with open_store() as store:
@@ -147,7 +147,7 @@ def test_a_value_changed_in_the_file_is_detected(tmp_path):
 
 def test_a_stack_has_the_capabilities_of_the_inner_store():
     inner = MemoryStateStore()
-    store = stack(inner, *WRAPS)
+    store = wrap_store(inner, *WRAPS)
     for ability in ("atomic_put_many", "durable", "shared", "writable"):
         assert getattr(store, ability) is getattr(inner, ability)
     assert repr(store) == (
