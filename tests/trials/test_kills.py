@@ -12,7 +12,7 @@ from pathlib import Path
 from servers.process import needs
 
 ROOT = Path(__file__).parent.parent.parent
-KINDS = ("commit", "save", "prune", "import", "copy", "backup")
+KINDS = ("commit", "save", "many", "prune", "import", "copy", "backup")
 
 
 def run_trial(*options) -> str:
@@ -30,7 +30,7 @@ def run_trial(*options) -> str:
 
 
 def test_a_killed_operation_loses_nothing_and_can_be_repeated():
-    table = run_trial("--backend", "sqlite", "files", "--kills", 6)
+    table = run_trial("--backend", "sqlite", "files", "--kills", len(KINDS))
     for backend, kind in itertools.product(("sqlite", "files"), KINDS):
         assert f"{backend} {kind}: kills | 1 |" in table
 

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 from holdfast import (
@@ -24,6 +25,7 @@ SAME_SESSION = 5
 POLICY = RetentionPolicy(last=3)
 SAVES_A_PRUNE = 5
 LOADED = 4
+AT_ONCE = 8
 
 
 class OnSharedSession(Kind):
@@ -120,14 +122,51 @@ class Save(Commit):
 
 async def save_for_ever(task: Task, ledger: Ledger) -> None:
     """Save until killed, and record every save."""
-    dice = random.Random(task.number)
     async with open_state_store(task.url) as store:
-        session = await Session.open(store, agent_id=AGENT, session_id=task.session)
-        for number in itertools.count():
-            token = f"{task.number}-{number}"
-            ledger.begin(WORK, token)
-            await save_one(session, token, dice, ledger)
-            ledger.done(WORK, token)
+        await save_session_for_ever(store, task, ledger)
+
+
+async def save_session_for_ever(store: StateStore, task: Task, ledger: Ledger) -> None:
+    """Save one session until killed."""
+    dice = random.Random(task.number)
+    session = await Session.open(store, agent_id=AGENT, session_id=task.session)
+    for number in itertools.count():
+        token = f"{task.number}-{number}"
+        ledger.begin(WORK, token)
+        await save_one(session, token, dice, ledger)
+        ledger.done(WORK, token)
+
+
+class SaveMany(Save):
+    """Save several sessions at once, so that a store may group their writes."""
+
+    name = "many"
+    operations = 60
+
+    @staticmethod
+    def work(task: Task, ledger: Ledger) -> None:
+        """Save until killed."""
+        asyncio.run(save_many_for_ever(task, ledger))
+
+    async def check(self, task: Task) -> list[str]:
+        """Check each session that was written."""
+        problems = []
+        for session in names_of(task):
+            if session in self.tokens():
+                problems += await super().check(replace(task, session=session))
+        return problems
+
+
+def names_of(task: Task) -> list[str]:
+    """Return the names of the sessions that are saved at once."""
+    return [f"{task.session}-{number}" for number in range(AT_ONCE)]
+
+
+async def save_many_for_ever(task: Task, ledger: Ledger) -> None:
+    """Save all sessions until killed, each without waiting for the others."""
+    async with open_state_store(task.url) as store:
+        tasks = (replace(task, session=session) for session in names_of(task))
+        await asyncio.gather(*(save_session_for_ever(store, each, ledger) for each in tasks))
 
 
 async def save_one(session: Session, token: str, dice: random.Random, ledger: Ledger) -> None:

@@ -204,7 +204,7 @@ class Connections(ForkAware):
 
     def is_file_replaced(self) -> bool:
         """Whether the file is not that of the first connection any more."""
-        return self._file is not None and self._file != file_identity(self._path_text)
+        return self._file not in (None, file_identity(self._path_text))
 
     def _replaced_error(self) -> StateStoreError:
         return StateStoreError(
