@@ -35,6 +35,8 @@ class Snapshot:
         self._count: i64 = count
         self._size: i64 = size
         self._digest: str | None = None
+        self._is_shared = False
+        """Whether its nodes may outlive it, because a store was restored to it or reads it."""
 
     @property
     def id(self) -> int:
@@ -97,6 +99,7 @@ class Snapshot:
 
     def items(self, namespace: Text | None = None) -> Iterator[tuple[str, str, Any]]:
         """Yield each ``(namespace, key, value)`` of one namespace or of all, sorted."""
+        self._is_shared = True  # a generator may be suspended for any time
         tries = _list_tries(self._root)
         if namespace is not None:
             name = validate_name(namespace, "namespace")

@@ -72,6 +72,7 @@ class Store:
         self._live = LiveState()
         self._parent: int | None = None
         self._max_history = max_history
+        self._keeps_history = max_history != 0
         self._history: deque[Snapshot] = deque(maxlen=max_history)
         self._new_snapshots: list[Snapshot] = []
         """Snapshots taken in open transactions, added to the history when these succeed."""
@@ -209,6 +210,11 @@ class Store:
 
     def snapshot(self) -> Snapshot:
         """Return a snapshot of the current state, in constant time."""
+        is_atomic = _ATOMIC and self._exclusive == 0 and not self._writing
+        if is_atomic and not self._keeps_history and not self._live.counts_stale:
+            number = next_number()
+            parent, self._parent = self._parent, number
+            return self._live.freeze(number, _now(), parent)
         with self._lock:
             snapshot = self._freeze(next_number())
             self._parent = snapshot._id
@@ -265,6 +271,7 @@ class Store:
         if isinstance(theirs, Store):
             with theirs._lock:
                 other = theirs._freeze(0)
+                other._is_shared = True  # the function may write to the other store
         else:
             other = validate_snapshot(theirs)
         origin = validate_snapshot(base)
