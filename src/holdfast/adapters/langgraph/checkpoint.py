@@ -70,8 +70,6 @@ class CheckpointChanges:
         self._store = store
         self._copies = copies
         self.new_copies: dict[str, ItemCopies] = {}
-        self.replaced_id: str | None = None
-        """The id of the checkpoint that was current."""
         self._set: dict[tuple[str, str], Any] = {}
         self._delete: set[tuple[str, str]] = set()
 
@@ -85,18 +83,18 @@ class CheckpointChanges:
     def put_checkpoint(
         self,
         checkpoint: Checkpoint,
+        before: Mapping[str, Any] | None,
         parent: str | None,
         metadata: Mapping[str, Any],
         versions: ChannelVersions,
         parent_state: ParentState | None = None,
-    ) -> None:
-        """Add the changes from the current checkpoint to this one.
+    ) -> Mapping[str, Any]:
+        """Add the changes from the current checkpoint to this one, and return its entry.
 
-        ``parent_state`` is the state of its parent, if that is not the current checkpoint.
+        ``before`` is the entry of the current one. ``parent_state`` is the state of the parent, if
+        that is not the current one.
         """
         ns, store = self._ns, self._store
-        before = get_checkpoint_entry(store, ns)
-        self.replaced_id = None if before is None else before["id"]
         values = checkpoint["channel_values"]
         all_versions = checkpoint["channel_versions"]
         lists = [name for name, value in values.items() if is_stored_by_item(name, value)]
@@ -122,7 +120,7 @@ class CheckpointChanges:
             if store.get(SESSION, STATUS) != status:
                 self._set[SESSION, STATUS] = status
         rest = {name: value for name, value in checkpoint.items() if name not in STORED_SEPARATELY}
-        self._set[CHECKPOINTS, checkpoint_key(ns)] = {
+        entry = self._set[CHECKPOINTS, checkpoint_key(ns)] = {
             "id": checkpoint["id"],
             "parent": parent,
             "values": sorted(values.keys() - lists),
@@ -132,6 +130,7 @@ class CheckpointChanges:
             "checkpoint": decode(self._codec.encode(rest, "checkpoint")),
             **deltas,
         }
+        return entry
 
     def add_write(self, write: Write) -> None:
         """Add a write of a task that was stored before its checkpoint."""

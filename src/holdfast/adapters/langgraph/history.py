@@ -93,9 +93,12 @@ def to_checkpoint_tuple(codec: Codec, thread: Thread, found: StoredCheckpoint) -
     entry, ns = found.entry, found.ns
     thread_id = thread.location.session_id
     try:
-        values = {name: load_channel(codec, found, name) for name in entry["values"]}
+        state = found.state
+        values = {
+            name: codec.decode(state.get(values_space(ns, name), name)) for name in entry["values"]
+        }
         for name in entry["lists"]:
-            values[name] = load_channel(codec, found, name)
+            values[name] = codec.decode_all(state.values(items_space(ns, name)))
         checkpoint = {
             **codec.decode(entry["checkpoint"]),
             "id": found.id,
@@ -141,13 +144,6 @@ def damage_reported(thread: Thread) -> Iterator[None]:
         yield
     except (KeyError, TypeError, AttributeError) as error:
         raise damaged_checkpoint_error(thread.location.session_id, None, str(error)) from error
-
-
-def load_channel(codec: Codec, found: StoredCheckpoint, name: str) -> Any:
-    """Return the value of a channel at a checkpoint."""
-    if name in found.entry["lists"]:
-        return codec.decode_all(found.state.values(items_space(found.ns, name)))
-    return codec.decode(found.state.get(values_space(found.ns, name), name))
 
 
 def load_pending_writes(codec: Codec, found: StoredCheckpoint) -> list[PendingWrite]:
@@ -454,7 +450,7 @@ def collect_delta_history(
                 written[write[1]].append(write)
         for name in written.keys() - seeds.keys():
             if name in channels_with_value(here.entry):
-                seeds[name] = load_channel(codec, here, name)
+                seeds[name] = load_seed(codec, here, name)
     result: dict[str, DeltaChannelHistory] = {}
     for name, writes in written.items():
         result[name] = {"writes": writes[::-1]}
@@ -476,7 +472,11 @@ def add_carried_writes(
         ]
         written[name] += [to_pending_write(codec, each) for each in reversed(carried)]
         if name in found.entry.get(SEEDS, ()):
-            entries = list_value_entries(found.state, found.ns, name)
-            values = [codec.decode(each) for each in entries.values()]
-            space = values_space(found.ns, name)
-            seeds[name] = values[0] if (space, name) in entries else values
+            seeds[name] = load_seed(codec, found, name)
+
+
+def load_seed(codec: Codec, found: StoredCheckpoint, name: str) -> Any:
+    """Return the last full value of a channel."""
+    entries = list_value_entries(found.state, found.ns, name)
+    values = codec.decode_all(list(entries.values()))
+    return values[0] if (values_space(found.ns, name), name) in entries else values

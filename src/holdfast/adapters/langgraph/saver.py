@@ -11,7 +11,6 @@ import asyncio
 import datetime as dt
 import os
 import random
-from collections import OrderedDict
 from collections.abc import (
     AsyncIterator,
     Collection,
@@ -57,7 +56,8 @@ from holdfast.stores.registry import open_state_store
 
 T = TypeVar("T")
 
-MAX_CACHED_THREADS = 64
+MAX_CACHED_THREADS = 256
+NO_THREADS: dict[str, Thread] = {}
 DEFAULT_AGENT_ID = "langgraph"
 
 
@@ -101,11 +101,11 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         self._observer = Observer(metrics, tracer)
         self._guard = ForkSafeLock("a saver", wait_on_fork=False)
         self._process = os.getpid()
-        self._threads: OrderedDict[str, Thread] = OrderedDict()
+        self._threads: dict[str, Thread] = {}
         """The threads of blocking methods that run inline."""
-        self._threads_of_loops: WeakKeyDictionary[
-            asyncio.AbstractEventLoop, OrderedDict[str, Thread]
-        ] = WeakKeyDictionary()
+        self._threads_of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Thread]] = (
+            WeakKeyDictionary()
+        )
 
     @classmethod
     def from_url(
@@ -172,20 +172,26 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
     def thread(self, thread_id: str) -> Thread:
         """Return a thread, cached per event loop, and for all OS threads that run inline."""
+        threads = self._threads
+        if not RUN_INLINE.get():
+            threads = self._threads_of_loops.get(asyncio.get_running_loop(), NO_THREADS)
+        found = threads.get(thread_id)
+        if found is None or self._process != os.getpid():
+            found = self._add_thread(thread_id)
+        return found
+
+    def _add_thread(self, thread_id: str) -> Thread:
         with self._guard:
             if self._process != os.getpid():
                 # Another thread of the parent may have been in the middle of a commit.
-                self._process, self._threads = os.getpid(), OrderedDict()
+                self._process, self._threads = os.getpid(), {}
             threads = self._threads
             if not RUN_INLINE.get():
-                loop = asyncio.get_running_loop()
-                threads = self._threads_of_loops.setdefault(loop, OrderedDict())
-            found = threads.get(thread_id)
-            if found is None:
-                found = threads[thread_id] = Thread(self.state_store, self.location(thread_id))
-                while len(threads) > MAX_CACHED_THREADS:
-                    threads.popitem(last=False)
-            threads.move_to_end(thread_id)
+                threads = self._threads_of_loops.setdefault(asyncio.get_running_loop(), {})
+            found = threads.get(thread_id) or Thread(self.state_store, self.location(thread_id))
+            threads[thread_id] = found
+            while len(threads) > MAX_CACHED_THREADS:
+                del threads[next(iter(threads))]
             return found
 
     def _mark_stale(self, thread_id: str) -> None:

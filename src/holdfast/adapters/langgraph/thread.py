@@ -61,7 +61,7 @@ from holdfast.values.binary_encoding import decode, encode
 NO_WRITES = encode([])
 MAX_LATE = 64
 MAX_REPLACED = 64
-LINGER_SECONDS = 0.002
+LINGER_SECONDS = 0.005
 """How long writes of a task wait for the checkpoint that usually follows, to share its commit."""
 
 SnapshotFields: TypeAlias = dict[str, Any]
@@ -86,6 +86,8 @@ class Thread:
         """Encoded late writes by the number of their event; a cache."""
         self.replaced: OrderedDict[tuple[str, str], Snapshot] = OrderedDict()
         """The last states in which checkpoints were current, by namespace and id; a cache."""
+        self._entries: dict[str, Mapping[str, Any]] = {}
+        """The entries of the current checkpoints that were put last, by namespace."""
         self._tool_calls = ToolCallIndex()
         self._contention = Contention()
         self._pending: deque[PendingChange] = deque()
@@ -128,7 +130,7 @@ class Thread:
             await committer.resolve_conflict("rebase")
         except (ConflictError, IntegrityError, NotFoundError):
             return False
-        self.replaced.clear()
+        self._forget_puts()
         new = [each for each in committer.tail.segments if each.first > end]
         if new and new[0].first == end + 1:
             invalidate_copies(self._copies, [each for segment in new for each in segment.changes()])
@@ -145,6 +147,11 @@ class Thread:
         self._committer = None
         self._late.clear()
         self._copies.clear()
+        self._forget_puts()
+
+    def _forget_puts(self) -> None:
+        """Drop what is known about the state from the last puts."""
+        self._entries.clear()
         self.replaced.clear()
 
     async def delete_all(self) -> None:
@@ -172,22 +179,31 @@ class Thread:
 
         async def record(committer: Committer) -> SnapshotFields:
             working = committer.working
+            before = self._get_entry(committer, ns)
             change = CheckpointChanges(codec, ns, working.store, self._copies)
-            change.put_checkpoint(checkpoint, parent, metadata, versions, parent_state)
-            if change.replaced_id is not None:
-                self._cache_replaced(ns, change.replaced_id, working.store.snapshot())
-            for seq in working.store.get(LATE, f"{ns}|{id_}", ()):
-                for write in await self._late_writes(committer, f"{ns}|{id_}", seq):
+            entry = change.put_checkpoint(
+                checkpoint, before, parent, metadata, versions, parent_state
+            )
+            if before is not None:
+                self._cache_replaced(ns, before["id"], working.store.snapshot())
+            late = f"{ns}|{id_}"
+            for seq in working.store.get(LATE, late, ()):
+                for write in await self._late_writes(committer, late, seq):
                     change.add_write(write)
                 self._late.pop(seq, None)
-            change.delete(LATE, f"{ns}|{id_}")
+            change.delete(LATE, late)
             about = {"checkpoint_id": id_, "ns": ns, "parent": parent, "step": metadata.get("step")}
             working.record_owned(CHECKPOINT_EVENT, about, change.changes())
             self._copies.update(change.new_copies)
+            self._entries[ns] = entry
             return self._describe(committer, id_, ns, parent, metadata)
 
         key = self._snapshot_key(snapshot_id_for(id_))
         await self._commit(PendingChange(record, f"{ns}|{id_}", key))
+
+    def _get_entry(self, committer: Committer, ns: str) -> Mapping[str, Any] | None:
+        """Return the entry of the current checkpoint."""
+        return self._entries.get(ns) or get_checkpoint_entry(committer.working.store, ns)
 
     def _describe(
         self,
@@ -222,7 +238,7 @@ class Thread:
 
         async def record(committer: Committer) -> None:
             working = committer.working
-            current = get_checkpoint_entry(working.store, ns)
+            current = self._get_entry(committer, ns)
             if current is None or current["id"] != id_:
                 self._record_late(committer, about, writes)
                 return
@@ -303,7 +319,7 @@ class Thread:
         self._pending.append(change)
         await self._commit_pending()
         self._copies.clear()
-        self.replaced.clear()
+        self._forget_puts()
         change.raise_error()
 
     # ------------------------------------------------------------------------------- commits
@@ -406,7 +422,7 @@ class Thread:
             working.pending.clear()
             self.is_stale = True
             self._copies = copies
-            self.replaced.clear()
+            self._forget_puts()
             self._late = {seq: each for seq, each in self._late.items() if seq <= end}
             return False
         return True
