@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeAlias, TypeVar
 
+from holdfast.stores.local import RUN_INLINE
+
 Request = TypeVar("Request")
 Outcome = TypeVar("Outcome")
 Take: TypeAlias = Callable[[Callable[[Request], bool]], list[Request]]
@@ -21,6 +23,14 @@ STALL = 0.1
 
 NOT_SENT = object()
 """In the ``CancelledError`` of a call that was cancelled while it waited."""
+
+
+def get_outcome(outcomes: Sequence[Outcome | Exception]) -> Outcome:
+    """Return the outcome of the only call of a group, or raise it."""
+    (outcome,) = outcomes
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
 
 
 def was_not_sent(error: TimeoutError) -> bool:
@@ -75,8 +85,10 @@ class CallQueue(Generic[Request, Outcome]):
 
         A call that is cancelled while it waits is not sent. If it is on its way, it is over, done
         or not, when this raises ``CancelledError``; the server is asked to cancel a request that
-        no other call shares.
+        no other call shares. Calls that run inline are sent at once, each alone.
         """
+        if RUN_INLINE.get():
+            return get_outcome(await self._send(lambda _: [request]))
         loop = asyncio.get_running_loop()
         if not self._groups and not self._waiting:
             return await self._send_alone(request, loop)
@@ -97,13 +109,10 @@ class CallQueue(Generic[Request, Outcome]):
         group = Group[Request, Outcome]()
         self._groups.add(group)
         try:
-            (outcome,) = await self._send(lambda _: [request])
+            return get_outcome(await self._send(lambda _: [request]))
         finally:
             self._groups.discard(group)
             self._start(loop)
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
 
     async def _abandon(self, call: QueuedCall[Request, Outcome]) -> None:
         group = call.group

@@ -11,17 +11,21 @@ error has ``unknown`` set.
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import time
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import nullcontext
 from threading import Lock
 from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from holdfast.errors import ConflictError, StateStoreError
+from holdfast.process_fork import ForkSafeLock
 from holdfast.stores.backend import Backend
 from holdfast.stores.call_queue import was_not_sent
+from holdfast.stores.local import RUN_INLINE
 from holdfast.stores.urls import StoreURL
 
 Client = TypeVar("Client")
@@ -49,6 +53,8 @@ class RemoteStateStore(Backend, Generic[Client]):
     failures: tuple[type[Exception], ...] = ()
     """The driver's exceptions, which ``_explain_error`` turns into ``StateStoreError``."""
 
+    runs_inline = False
+
     def __init__(
         self, url: StoreURL, *, timeout: float = TIMEOUT, patience: float = PATIENCE
     ) -> None:
@@ -63,10 +69,17 @@ class RemoteStateStore(Backend, Generic[Client]):
         self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopConnection[Client]] = (
             WeakKeyDictionary()
         )
+        self._inline_lock = ForkSafeLock("the connections of a store", wait_on_fork=False)
+        # By process: a forked child must not use those of its parent, and not close them either.
+        self._inline_clients: dict[int, Client] = {}
 
     @abstractmethod
     async def _connect(self) -> Client:
         """Return a client that is ready to use, and create what the store needs on first use."""
+
+    async def _connect_inline(self) -> Client:
+        """Return a client that blocks instead of suspending, if the store ``runs_inline``."""
+        raise NotImplementedError
 
     @abstractmethod
     async def _disconnect(self, client: Client) -> None:
@@ -98,11 +111,13 @@ class RemoteStateStore(Backend, Generic[Client]):
         """
         unsure = False
         pauses = self._pauses()
+        inline = self.runs_inline and RUN_INLINE.get()
         while True:
             sent = False
             try:
-                async with asyncio.timeout(self._timeout):
-                    client = await self._client()
+                # An inline client limits the time of its calls itself.
+                async with nullcontext() if inline else asyncio.timeout(self._timeout):
+                    client = await (self._inline_client() if inline else self._client())
                     self._reached = sent = True
                     return await call(client, unsure)
             except ConflictError as conflict:
@@ -120,7 +135,10 @@ class RemoteStateStore(Backend, Generic[Client]):
             pause = next(pauses, None) if failure.transient and self._reached else None
             if pause is None:
                 raise self._final_error(failure, unsure=unsure) from self._safe_cause(cause)
-            await asyncio.sleep(pause)
+            if inline:
+                time.sleep(pause)  # noqa: ASYNC251 - there is no event loop
+            else:
+                await asyncio.sleep(pause)
 
     async def _client(self) -> Client:
         loop = asyncio.get_running_loop()
@@ -139,7 +157,21 @@ class RemoteStateStore(Backend, Generic[Client]):
                 connection.client = await self._connect()
             return connection.client
 
+    async def _inline_client(self) -> Client:
+        process = os.getpid()
+        known = self._inline_clients.get(process)
+        self._check_open()
+        if known is None:
+            with self._inline_lock:
+                known = self._inline_clients.get(process)
+                if known is None:
+                    known = self._inline_clients[process] = await self._connect_inline()
+        return known
+
     async def _close(self) -> None:
+        inline = self._inline_clients.pop(os.getpid(), None)
+        if inline is not None:
+            await self._disconnect(inline)
         with self._lock:
             connections = list(self._connections.items())
         for loop, connection in connections:

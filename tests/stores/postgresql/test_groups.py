@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.errors import ConflictError, StateStoreError
 from holdfast.stores.entries import Condition, Entry, Put
+from holdfast.stores.postgresql import connection
 from holdfast.stores.postgresql.connection import Connection
 from holdfast.stores.registry import open_state_store
 from holdfast.testing.state_store_suite import collect_keys, read_all
@@ -70,8 +71,8 @@ class TestRoundTrips:
             async with open_state_store(postgres.url(table=table, pool=1)) as store:
                 for number in range(9):
                     await store.put(f"{number}", b"1", if_absent=True)
-                (connection,) = store._connections.values()
-                async with connection.client.pool.connection() as used:
+                (opened,) = store._connections.values()
+                async with opened.client.pool.connection() as used:
                     await used.run_script(
                         f"CREATE TABLE {table}_seen AS SELECT * FROM pg_prepared_statements"
                     )
@@ -79,6 +80,29 @@ class TestRoundTrips:
         asyncio.run(use())
         plans = f"SELECT generic_plans, custom_plans FROM {table}_seen WHERE name LIKE '%write'"
         assert postgres.execute(plans) == [(9, 0)]
+
+    def test_nothing_is_left_in_a_session_of_a_pooler(self, postgres, table, monkeypatch):
+        # As if the process id of the session were that of a pooler's client.
+        monkeypatch.setattr(connection, "settings_for", lambda _: [["jit"], ["off"], 0])
+
+        async def use():
+            async with open_state_store(postgres.url(table=table, pool=1)) as store:
+                etag = await store.put("a", b"1")
+                held = Condition("a", etag)
+                await store.put_many([Put("b", b"1" * 300_000), Put("c", b"1")], conditions=[held])
+                assert (await store.get_many(["a", "b"])).keys() == {"a", "b"}
+                assert await collect_keys(store.list("b")) == ["b"]
+                assert await store.delete("c")
+                (opened,) = store._connections.values()
+                async with opened.client.pool.connection() as used:
+                    await used.run_script(
+                        f"CREATE TABLE {table}_seen AS SELECT name FROM pg_prepared_statements "
+                        "UNION SELECT name FROM pg_settings WHERE source = 'session' "
+                        "AND name = ANY ('{jit,plan_cache_mode,enable_seqscan}')"
+                    )
+
+        asyncio.run(use())
+        assert postgres.execute(f"SELECT * FROM {table}_seen") == []
 
     def test_many_tasks_share_statements(self, postgres, table, statements):
         async def use():

@@ -8,18 +8,22 @@ its way of waiting take longer than the server takes for a small statement.
 from __future__ import annotations
 
 import asyncio
+import selectors
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from concurrent.futures import Future as BlockingFuture
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from selectors import EVENT_READ, EVENT_WRITE
 from struct import Struct
 from typing import Any, LiteralString, Self
 
 import psycopg
 from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus, TransactionStatus
-from psycopg.pq.abc import PGresult
+from psycopg.pq.abc import PGconn, PGresult
 from psycopg.sql import SQL, Identifier
 
 TEXT, BYTEA, INT8 = 25, 17, 20
@@ -27,6 +31,9 @@ TEXT_ARRAY, BYTEA_ARRAY, INT4_ARRAY = 1009, 1001, 1007
 ELEMENTS = {TEXT_ARRAY: TEXT, BYTEA_ARRAY: BYTEA, INT4_ARRAY: 23}
 ARRAY = Struct(">iiIii")
 LENGTH = Struct(">i")
+
+# For one socket, poll needs no descriptor of its own as epoll does, and has no limit as select has.
+SocketSelector = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 CANCEL_TIMEOUT = 1.0
 # A statement is planned once per connection, when the table may still be empty, and must be as good
@@ -63,40 +70,18 @@ class Statement:
         return cls(f"holdfast_{sha256(query).hexdigest()[:16]}_{kind}".encode(), query, types)
 
 
-class Connection:
-    """A connection in autocommit mode, of one event loop."""
+class Connection(ABC):
+    """A connection in autocommit mode."""
 
-    def __init__(self, connection: psycopg.AsyncConnection, *, prepares: bool) -> None:
-        self._connection = connection
-        self._pgconn = connection.pgconn
+    def __init__(self, pgconn: PGconn, *, prepares: bool) -> None:
+        self._pgconn = pgconn
         self._prepares = prepares
         self._prepared: set[bytes] = set()
-        self._answer: asyncio.Future[PGresult] | None = None
+        self._answer: asyncio.Future[PGresult] | BlockingFuture[PGresult] | None = None
         self._result: PGresult | None = None
         self._is_sending = False
-        self._loop = asyncio.get_running_loop()
-        self._socket = self._pgconn.socket
+        self._socket = pgconn.socket
         self.opened = self.used = time.monotonic()
-        self._loop.add_reader(self._socket, self._receive)
-
-    @classmethod
-    async def open(cls, conninfo: str) -> Self:
-        """Connect.
-
-        Raises:
-            psycopg.Error: No connection can be made.
-
-        """
-        connection = await psycopg.AsyncConnection.connect(
-            conninfo, autocommit=True, prepare_threshold=None
-        )
-        try:
-            values = [list(SETTINGS), list(SETTINGS.values()), connection.pgconn.backend_pid]
-            configured = await connection.execute(CONFIGURE, values)
-            return cls(connection, prepares=configured.rowcount > 0)
-        except BaseException:
-            connection.pgconn.finish()
-            raise
 
     @property
     def is_idle(self) -> bool:
@@ -113,14 +98,11 @@ class Connection:
 
     def close(self) -> None:
         """Close the connection. A statement that is on its way fails."""
-        if self._socket < 0:
-            return
-        if not self._loop.is_closed():
-            self._loop.remove_reader(self._socket)
-            self._loop.remove_writer(self._socket)
-        self._socket = -1
-        self._pgconn.finish()
-        self._fail(psycopg.OperationalError("the connection was closed"))
+        if self._socket >= 0:
+            self._unwatch()
+            self._socket = -1
+            self._pgconn.finish()
+            self._fail(psycopg.OperationalError("the connection was closed"))
 
     async def run(self, statement: Statement, *values: bytes) -> list[tuple[Any, ...]]:
         """Run a statement and return its rows, with values in binary format.
@@ -157,41 +139,27 @@ class Connection:
         self._pgconn.send_query(text.encode())
         await self._wait()
 
+    @abstractmethod
     async def _wait(self) -> PGresult:
         """Send what is buffered, and return the result once the server is ready for the next."""
-        answer: asyncio.Future[PGresult] = self._loop.create_future()
-        self._answer = answer
-        self._flush()
-        try:
-            return await answer
-        except asyncio.CancelledError:
-            await self._cancel()
-            raise
 
-    async def _cancel(self) -> None:
-        if self.is_idle or self._socket < 0:
-            return
-        self._answer = ended = self._loop.create_future()
-        try:
-            async with asyncio.timeout(2 * CANCEL_TIMEOUT):
-                await self._connection.cancel_safe(timeout=CANCEL_TIMEOUT)
-                await ended
-        except (psycopg.Error, TimeoutError):
-            if not self.is_idle:
-                self.close()
+    @abstractmethod
+    def _watch_writing(self, *, is_partly_sent: bool) -> None:
+        """Call ``_flush`` when more can be sent, or not any more."""
+
+    @abstractmethod
+    def _unwatch(self) -> None:
+        """Forget the socket, which is about to be closed."""
 
     def _flush(self) -> None:
         try:
-            is_partly_sent = self._pgconn.flush()
+            is_partly_sent = bool(self._pgconn.flush())
         except psycopg.OperationalError as error:
             self._lose(error)
             return
         if is_partly_sent != self._is_sending:
-            self._is_sending = bool(is_partly_sent)
-            if is_partly_sent:
-                self._loop.add_writer(self._socket, self._flush)
-            else:
-                self._loop.remove_writer(self._socket)
+            self._is_sending = is_partly_sent
+            self._watch_writing(is_partly_sent=is_partly_sent)
 
     def _receive(self) -> None:
         """Read what the server sent. Called whenever there is something, even while idle."""
@@ -229,6 +197,135 @@ class Connection:
         answer, self._answer = self._answer, None
         if answer is not None and not answer.done():
             answer.set_exception(error)
+
+
+class LoopConnection(Connection):
+    """A connection of an event loop."""
+
+    def __init__(self, connection: psycopg.AsyncConnection, *, prepares: bool) -> None:
+        super().__init__(connection.pgconn, prepares=prepares)
+        self._connection = connection
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._socket, self._receive)
+
+    @classmethod
+    async def open(cls, conninfo: str) -> Self:
+        """Connect.
+
+        Raises:
+            psycopg.Error: No connection can be made.
+
+        """
+        connection = await psycopg.AsyncConnection.connect(
+            conninfo, autocommit=True, prepare_threshold=None
+        )
+        try:
+            configured = await connection.execute(CONFIGURE, settings_for(connection.pgconn))
+            return cls(connection, prepares=configured.rowcount > 0)
+        except BaseException:
+            connection.pgconn.finish()
+            raise
+
+    async def _wait(self) -> PGresult:
+        """Send what is buffered, and return the result once the server is ready for the next."""
+        answer: asyncio.Future[PGresult] = self._loop.create_future()
+        self._answer = answer
+        self._flush()
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            await self._cancel()
+            raise
+
+    async def _cancel(self) -> None:
+        if self.is_idle or self._socket < 0:
+            return
+        self._answer = ended = self._loop.create_future()
+        try:
+            async with asyncio.timeout(2 * CANCEL_TIMEOUT):
+                await self._connection.cancel_safe(timeout=CANCEL_TIMEOUT)
+                await ended
+        except (psycopg.Error, TimeoutError):
+            if not self.is_idle:
+                self.close()
+
+    def _watch_writing(self, *, is_partly_sent: bool) -> None:
+        if is_partly_sent:
+            self._loop.add_writer(self._socket, self._flush)
+        else:
+            self._loop.remove_writer(self._socket)
+
+    def _unwatch(self) -> None:
+        if not self._loop.is_closed():
+            self._loop.remove_reader(self._socket)
+            self._loop.remove_writer(self._socket)
+
+
+class BlockingConnection(Connection):
+    """A connection for callers without an event loop, which it blocks. It never suspends."""
+
+    def __init__(self, connection: psycopg.Connection, *, prepares: bool, timeout: float) -> None:
+        super().__init__(connection.pgconn, prepares=prepares)
+        self._connection = connection
+        self._timeout = timeout
+        self._selector = SocketSelector()
+        self._selector.register(self._socket, EVENT_READ)
+
+    @classmethod
+    async def open(cls, conninfo: str, timeout: float) -> Self:  # noqa: ASYNC109 - of later calls
+        """Connect, to run statements that take at most ``timeout`` seconds each.
+
+        Raises:
+            psycopg.Error: No connection can be made.
+
+        """
+        connection = psycopg.Connection.connect(conninfo, autocommit=True, prepare_threshold=None)
+        try:
+            configured = connection.execute(CONFIGURE, settings_for(connection.pgconn))
+            return cls(connection, prepares=configured.rowcount > 0, timeout=timeout)
+        except BaseException:
+            connection.pgconn.finish()
+            raise
+
+    async def _wait(self) -> PGresult:
+        answer = self._answer = BlockingFuture[PGresult]()
+        self._flush()
+        try:
+            self._wait_for(answer, self._timeout)
+        except BaseException:
+            self._cancel()
+            raise
+        return answer.result()
+
+    def _wait_for(self, answer: BlockingFuture[PGresult], seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not answer.done():
+            if not self._selector.select(max(0.0, end - time.monotonic())):
+                raise TimeoutError
+            if self._is_sending:
+                self._flush()
+            if self._socket >= 0:
+                self._receive()
+
+    def _cancel(self) -> None:
+        ended = self._answer = BlockingFuture[PGresult]()
+        try:
+            self._connection.cancel_safe(timeout=CANCEL_TIMEOUT)
+            self._wait_for(ended, CANCEL_TIMEOUT)
+        except (psycopg.Error, TimeoutError):
+            self.close()
+
+    def _watch_writing(self, *, is_partly_sent: bool) -> None:
+        events = EVENT_READ | EVENT_WRITE if is_partly_sent else EVENT_READ
+        self._selector.modify(self._socket, events)
+
+    def _unwatch(self) -> None:
+        self._selector.close()
+
+
+def settings_for(pgconn: PGconn) -> list[object]:
+    """Return the values of ``CONFIGURE``."""
+    return [list(SETTINGS), list(SETTINGS.values()), pgconn.backend_pid]
 
 
 def pack_array(kind: int, items: Sequence[bytes]) -> bytes:

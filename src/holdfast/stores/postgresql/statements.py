@@ -28,6 +28,7 @@ DONE_SUFFIX = "_done"
 HEAD = 500
 """Characters of a key in the index: at most 2,000 bytes, next to the digest."""
 
+ETAG = re.compile("[0-9a-f]+")
 ESCAPES = {0: "\x01\x01", 1: "\x01\x02"}
 
 CREATE_ENTRIES = """CREATE TABLE IF NOT EXISTS {entries} (
@@ -169,10 +170,13 @@ def join_key(head: str, tail: str) -> str:
 
 def index_key(key: str) -> tuple[bytes, bytes, bytes]:
     """Return the head of a key and the digest of its tail, which identify its row, and the tail."""
-    head, tail = (part.encode() for part in split_key(key))
-    return head, sha256(tail).digest() if tail else b"", tail
+    head, tail = split_key(key)
+    if not tail:
+        return head.encode(), b"", b""
+    end = tail.encode()
+    return head.encode(), sha256(end).digest(), end
 
 
 def sanitize_etag(etag: str) -> str:
     """Return an etag for a query. One that is not from this store matches nothing."""
-    return etag if re.fullmatch("[0-9a-f]+", etag) else "none"
+    return etag if ETAG.fullmatch(etag) else "none"

@@ -20,7 +20,7 @@ from holdfast.stores.entries import Condition, Entry, Put
 from holdfast.stores.postgresql.client import LOCK, PostgresClient
 from holdfast.stores.postgresql.connection import Connection, pack_int8, pack_texts
 from holdfast.stores.postgresql.errors import explain_error, format_error
-from holdfast.stores.postgresql.pool import ConnectionPool
+from holdfast.stores.postgresql.pool import BlockingPool, ConnectionPool, LoopPool
 from holdfast.stores.postgresql.statements import (
     DONE_SUFFIX,
     Statements,
@@ -52,6 +52,7 @@ class PostgresStateStore(RemoteStateStore[PostgresClient]):
     atomic_put_many = True
     conditional_put_many = True
     atomic_get_many = True
+    runs_inline = True
     failures = (psycopg.Error,)
 
     def __init__(
@@ -71,14 +72,20 @@ class PostgresStateStore(RemoteStateStore[PostgresClient]):
         self._pool_size = pool
 
     async def _connect(self) -> PostgresClient:
-        pool = ConnectionPool(
-            self.display_url,
-            self._conninfo,
-            size=self._pool_size,
-            # Less than an attempt's timeout, after which the outcome of a write would be unknown.
-            timeout=self._timeout * 0.9,
+        pool = LoopPool(
+            self.display_url, self._conninfo, size=self._pool_size, timeout=self._timeout
         )
         await pool.open()
+        return await self._prepare(pool)
+
+    async def _connect_inline(self) -> PostgresClient:
+        return await self._prepare(
+            BlockingPool(
+                self.display_url, self._conninfo, size=self._pool_size, timeout=self._timeout
+            )
+        )
+
+    async def _prepare(self, pool: ConnectionPool) -> PostgresClient:
         try:
             async with pool.connection() as connection:
                 await self._create_tables(connection)
