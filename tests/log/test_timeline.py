@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast import ConflictError, InvalidDocumentError, Store
+from holdfast import ConflictError, InvalidDocumentError, Session, Store
 from holdfast.log import timeline
 from holdfast.log.event import draft_event
 from holdfast.log.event_log import Position
@@ -18,6 +18,7 @@ from holdfast.log.keyframe import decode_keyframe, encode_keyframe
 from holdfast.log.timeline import Timeline
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
+from support.observed_store import Watched
 
 PLACE = "sessions/s/"
 
@@ -294,3 +295,19 @@ async def test_the_change_token_changes_with_every_commit_without_reads(frequent
         seen.add(await recorder.timeline.change_token())
         assert recorder.state_store.reads == []
     assert len(seen) == 21
+
+
+@async_test
+async def test_events_are_read_without_the_state_before_them(monkeypatch):
+    monkeypatch.setattr("holdfast.log.timeline.MAX_SEGMENTS", 4)
+    store = Watched()
+    session = await Session.open(store, agent_id="bot", session_id="ses")
+    for number in range(30):
+        session.set("number", number)
+        await session.commit()
+    timeline = await session.archive.timeline(location=session.location)
+    for first in (2, 15, 30, 31):
+        store.forget()
+        found = [event.seq async for event in timeline.events(first, first + 1)]
+        assert found == [seq for seq in (first, first + 1) if seq <= session.log.head.seq]
+        assert not [key for key in store.read if "/keyframes/" in key]

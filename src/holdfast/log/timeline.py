@@ -34,7 +34,7 @@ from holdfast.log.keyframe import (
     decode_keyframe,
     encode_keyframe,
 )
-from holdfast.log.segment import Segment
+from holdfast.log.segment import Segment, decode_segment
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot, changes_size
 from holdfast.state.store import Store
@@ -232,6 +232,10 @@ class Timeline:
         """Return the position of the last intact keyframe before an event."""
         problem: KeyframeError | None = None
         for seq in reversed(await self.list_keyframe_seqs(last=first - 1) if first > 1 else []):
+            key = self.log.key(seq + 1)
+            if (entry := await self.state_store.get(key)) is not None:
+                # The next segment names the hash that it follows; the state is not needed.
+                return Position(seq, decode_segment(key, entry.value).prev)
             try:
                 frame = await self.read_keyframe(seq)
             except KeyframeError as error:
