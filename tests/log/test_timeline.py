@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast import ConflictError, InvalidDocumentError, Store
+from holdfast import ConflictError, InvalidDocumentError, Session, Store
 from holdfast.log import timeline
 from holdfast.log.encoded_event import encode_draft
 from holdfast.log.event import draft_event
@@ -39,7 +39,7 @@ class Recorder:
         log = self.timeline.log
         prepared = log.prepare([encode_draft(each) for each in drafts], log.head)
         await log.write(prepared)
-        self.timeline.advance(prepared)
+        self.timeline.advance(prepared.end, len(prepared.put.value))
         state = self.store.snapshot()
         self.past[self.timeline.log.head.seq] = state
         if self.timeline.is_keyframe_due(state):
@@ -277,3 +277,19 @@ async def test_the_change_token_changes_with_every_commit_without_reads(frequent
         seen.add(await recorder.timeline.change_token())
         assert recorder.state_store.read == []
     assert len(seen) == 21
+
+
+@async_test
+async def test_events_are_read_without_the_state_before_them(monkeypatch):
+    monkeypatch.setattr("holdfast.log.timeline.MAX_SEGMENTS", 4)
+    store = ObservedStore()
+    session = await Session.open(store, agent_id="bot", session_id="ses")
+    for number in range(30):
+        session.set("number", number)
+        await session.commit()
+    timeline = await session.archive.timeline(location=session.location)
+    for first in (2, 15, 30, 31):
+        store.forget()
+        found = [event.seq async for event in timeline.events(first, first + 1)]
+        assert found == [seq for seq in (first, first + 1) if seq <= session.log.head.seq]
+        assert not [key for key in store.read if "/keyframes/" in key]

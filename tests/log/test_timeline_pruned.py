@@ -58,7 +58,7 @@ class Recorder:
             log = self.timeline.log
             prepared = log.prepare([encode_draft(made)], log.head)
             await log.write(prepared)
-            self.timeline.advance(prepared)
+            self.timeline.advance(prepared.end, len(prepared.put.value))
             self.past[seq] = self.store.snapshot()
             await self.timeline.write_keyframe_if_due(self.past[seq])
         return self

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import Store, UnfinishedCall
+from holdfast import Session, Store, UnfinishedCall
 from holdfast.snapshots.tool_calls import ToolCallIndex
 from holdfast.stores.memory import MemoryStateStore
+from holdfast.values.binary_encoding import decode
 from support.async_tests import async_test
 from support.conversations import open_session, reopen_session
 
@@ -300,6 +301,7 @@ STEPS = st.one_of(
 @given(st.lists(STEPS, max_size=20))
 def test_an_incremental_index_equals_a_full_one(steps):
     store, ledger = Store(), ToolCallIndex()
+    late: ToolCallIndex | None = None
     marks = [store.snapshot()]
     for what, *rest in steps:
         if what == "set":
@@ -315,5 +317,32 @@ def test_an_incremental_index_equals_a_full_one(steps):
         else:
             store.restore(marks[rest[0] % len(marks)])
         now = store.snapshot()
+        if late is not None:
+            assert late.unfinished(now) == ToolCallIndex().unfinished(now)
+        elif not ToolCallIndex().unfinished(now):
+            late = ToolCallIndex()
+            late.start_finished(now)
         assert ledger.unfinished(now) == ToolCallIndex().unfinished(now)
         assert ledger.unfinished(now) == ToolCallIndex().unfinished(now)
+
+
+@async_test
+async def test_the_first_save_after_opening_does_not_read_the_conversation(monkeypatch):
+    store = MemoryStateStore()
+    session = await Session.open(store, agent_id="bot", session_id="ses")
+    for number in range(20):
+        session.add_message("assistant", "", tool_calls=[{"id": f"c{number}", "name": "search"}])
+        session.add_message("tool", "found", tool_call_id=f"c{number}")
+    await session.save()
+    decoded = []
+    monkeypatch.setattr(
+        "holdfast.snapshots.tool_calls.decode", lambda data: decoded.append(data) or decode(data)
+    )
+    session = await Session.open(store, agent_id="bot", session_id="ses")
+    for text in ("hello", "again"):
+        session.add_message("user", text)
+        assert not (await session.save()).unfinished
+    assert decoded == []
+    session.add_message("assistant", "", tool_calls=[{"id": "c99", "name": "search"}])
+    assert (await session.save()).unfinished
+    assert len(decoded) == 41

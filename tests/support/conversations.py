@@ -77,9 +77,10 @@ class Effect:
 
 
 async def make_large_session(state_store=None, *, messages=60):
-    """Return a session that is large enough for a keyframe when it is imported."""
+    """Return a session whose log is large enough for a keyframe when it is imported."""
     session = await open_session(state_store or MemoryStateStore())
     for number in range(messages):
         session.add_message("user", f"{number} " + "long " * 400)
+        session.set("notes", f"{number} " + "long " * 1200)
         await session.commit()
     return session

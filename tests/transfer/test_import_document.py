@@ -114,18 +114,22 @@ async def test_a_document_without_events_is_imported_as_one_event(atomic):
 
 
 @async_test
-async def test_a_large_document_is_written_as_many_segments_with_a_keyframe(monkeypatch):
+async def test_a_large_document_is_written_as_many_segments(monkeypatch):
+    """With a keyframe if the log is much larger than the state."""
     monkeypatch.setattr(import_document, "EVENTS_PER_SEGMENT", 4)
-    source = await open_session(MemoryStateStore())
-    for number in range(30):
-        source.add_message("user", "long " * 500 + str(number))
-    await source.commit()
-    document = await source.export()
-    store = ObservedStore()
-    await import_into(store, document)
-    assert len(store.keys_with("/log/")) == 8
-    assert len(store.keys_with("/keyframes/")) == 1
-    await check_intact(store, document=document)
+    for is_keyframe_due in (False, True):
+        source = await open_session(MemoryStateStore())
+        for number in range(30):
+            source.add_message("user", "long " * 500 + str(number))
+            if is_keyframe_due:
+                source.set("notes", "long " * 2000 + str(number))
+        await source.commit()
+        document = await source.export()
+        store = ObservedStore()
+        await import_into(store, document)
+        assert len(store.keys_with("/log/")) == (16 if is_keyframe_due else 8)
+        assert len(store.keys_with("/keyframes/")) == is_keyframe_due
+        await check_intact(store, document=document)
 
 
 @async_test

@@ -87,33 +87,41 @@ def decode_fields(data: object, *, allow_modified: bool = False) -> dict[str, An
     state = decode_state(require_object(migrated["state"], "state"))
     base = None if migrated.get(BASE) is None else decode_base(migrated[BASE])
     events = decode_events(migrated.get("events"))
-    fields = {
-        "schema_version": migrated["schema_version"],
-        "parent_id": optional_text(migrated, "parent_id"),
-        "scope": decode_scope(migrated.get("scope", SCOPES[0])),
-        "exported_at": optional_time(migrated, "exported_at"),
-        "source_environment": optional_text(migrated, "source_environment"),
-        "snapshot": state,
-        "base": base,
-        "event_log_count": decode_event_count(migrated, len(events)),
-        "events": tuple(events),
-        "state_extra": collect_unknown_fields(migrated["state"], STATE_FIELDS, "state"),
-        "extra": collect_unknown_fields(migrated, FIELDS, "top level"),
-    }
-    with describe_errors_in("agent_id"):
-        fields["agent_id"] = validate_id(migrated["agent_id"], "agent_id")
-    with describe_errors_in("session_id"):
-        fields["session_id"] = validate_id(migrated["session_id"], "session_id")
-    with describe_errors_in("tags"):
-        fields["tags"] = validate_tags(migrated.get("tags"))
-    if migrated.get("snapshot_id") is not None:
-        with describe_errors_in("snapshot_id"):
-            fields["snapshot_id"] = validate_snapshot_id(migrated["snapshot_id"])
-    created = optional_time(migrated, "created_at")
-    if created is not None:
-        fields["created_at"] = created
+    fields = build_fields(migrated, state, base, events)
     if not allow_modified:
         validate_document(data, migrated, events, base, state)
+    return fields
+
+
+def build_fields(
+    data: Mapping[str, Any], state: Snapshot, base: Snapshot | None, events: Sequence[Event]
+) -> dict[str, Any]:
+    """Return the arguments of `Document`, given its large fields decoded."""
+    fields = {
+        "schema_version": data["schema_version"],
+        "parent_id": optional_text(data, "parent_id"),
+        "scope": decode_scope(data.get("scope", SCOPES[0])),
+        "exported_at": optional_time(data, "exported_at"),
+        "source_environment": optional_text(data, "source_environment"),
+        "snapshot": state,
+        "base": base,
+        "event_log_count": decode_event_count(data, len(events)),
+        "events": tuple(events),
+        "state_extra": collect_unknown_fields(data["state"], STATE_FIELDS, "state"),
+        "extra": collect_unknown_fields(data, FIELDS, "top level"),
+    }
+    with describe_errors_in("agent_id"):
+        fields["agent_id"] = validate_id(data["agent_id"], "agent_id")
+    with describe_errors_in("session_id"):
+        fields["session_id"] = validate_id(data["session_id"], "session_id")
+    with describe_errors_in("tags"):
+        fields["tags"] = validate_tags(data.get("tags"))
+    if data.get("snapshot_id") is not None:
+        with describe_errors_in("snapshot_id"):
+            fields["snapshot_id"] = validate_snapshot_id(data["snapshot_id"])
+    created = optional_time(data, "created_at")
+    if created is not None:
+        fields["created_at"] = created
     return fields
 
 
@@ -139,11 +147,22 @@ def decode_state(fields: Mapping[str, Any]) -> Snapshot:
     keys = decode_message_keys(fields.get("message_keys"), len(messages))
     for number, (key, message) in enumerate(zip(keys, messages, strict=True)):
         try:
-            store.set(MESSAGES, key, from_json(message))
+            add_message(store, key, message)
         except MALFORMED_DATA:
             # Formatting the name for every message would take longer than decoding it.
             with describe_errors_in(f"state.messages[{number}]"):
                 raise
+    decode_state_values(store, fields)
+    return store.snapshot()
+
+
+def add_message(store: Store, key: str, message: object) -> None:
+    """Decode a message and add it to the store."""
+    store.set(MESSAGES, key, from_json(message))
+
+
+def decode_state_values(store: Store, fields: Mapping[str, Any]) -> None:
+    """Decode all but the messages of a ``state``."""
     for key, value in require_object(fields.get("values", {}), "state.values").items():
         set_value(store, STATE, key, value, f"state.values.{key}")
     session = require_object(fields.get("session", {}), "state.session")
@@ -160,7 +179,6 @@ def decode_state(fields: Mapping[str, Any]) -> Snapshot:
             )
         for key, value in require_object(entries, f"state.namespaces.{namespace}").items():
             set_value(store, namespace, key, value, f"state.namespaces.{namespace}.{key}")
-    return store.snapshot()
 
 
 def set_value(store: Store, namespace: str, key: str, value: object, where: str) -> None:

@@ -175,7 +175,11 @@ def write_items(value: Any, text: bytearray, levels: int) -> Iterator[None]:
         if names is not None:
             encode_into(next(names), text, -1)
             text += b": "
-        yield from write_items(item, text, levels - 1)
+        if levels == 1:
+            encode_into(item, text, -1)
+            yield
+        else:
+            yield from write_items(item, text, levels - 1)
     text += b"]" if names is None else b"}"
 
 
@@ -212,7 +216,7 @@ def encode_canonical(
 
 
 def encode_canonical_items(value: Any, levels: int) -> Iterator[bytes]:
-    """Yield the canonical JSON of a value, one piece per item down to a number of levels."""
+    """Yield the canonical JSON of a value in pieces, dividing objects down to some levels."""
     if levels == 0 or not value or not isinstance(value, dict | list | Iterator):
         yield encode_canonical_value(value)
     elif isinstance(value, dict):
@@ -221,11 +225,15 @@ def encode_canonical_items(value: Any, levels: int) -> Iterator[bytes]:
             yield from encode_canonical_items(value[name], levels - 1)
         yield b"}"
     else:
-        yield b"["
+        text = bytearray(b"[")
         for number, item in enumerate(value):
-            yield b"," if number else b""
-            yield from encode_canonical_items(item, levels - 1)
-        yield b"]"
+            if number:
+                text += b","
+            text += encode_canonical_value(item)
+            if len(text) >= CHUNK_BYTES:
+                yield bytes(text)
+                text.clear()
+        yield bytes(text + b"]")
 
 
 def encode_canonical_value(value: Any) -> bytes:

@@ -10,14 +10,22 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import IO
 
+from holdfast.documents.decode_text import decode_text
 from holdfast.documents.document import Document, require_document
-from holdfast.documents.json_file import read_json_file, read_json_stream, write_json_file
+from holdfast.documents.json_file import (
+    parse_json,
+    read_decompressed,
+    read_text_file,
+    write_json_file,
+)
 from holdfast.documents.limits import DEFAULT_LIMITS, DocumentLimits
 from holdfast.documents.migrations import ValueMigrations
 from holdfast.documents.signing import PublicKey, record_signers, verify_signature
 from holdfast.documents.value_migrations import migrate_values
+from holdfast.stores.urls import mask_secrets
 
 
 def read_document(
@@ -53,12 +61,48 @@ def read_document(
     if isinstance(source, bytes | bytearray):
         source = io.BytesIO(source)
     if isinstance(source, str | os.PathLike):
-        data = read_json_file(source, limits=limits)
-    else:
-        data = read_json_stream(source, name, limits=limits)
-    return decode_document(
-        data, allow_modified=allow_modified, trusted=trusted, migrations=migrations
+        name = mask_secrets(str(Path(source)))
+    # Passed on without a name here, so that it is freed as soon as it was decoded.
+    return decode_document_text(
+        read_text_file(source, limits=limits)
+        if isinstance(source, str | os.PathLike)
+        else read_decompressed(source, name, limits),
+        name,
+        allow_modified=allow_modified,
+        trusted=trusted,
+        migrations=migrations,
     )
+
+
+def decode_document_text(
+    text: bytes | bytearray,
+    name: str,
+    *,
+    allow_modified: bool = False,
+    trusted: Iterable[PublicKey] | None = None,
+    migrations: ValueMigrations | None = None,
+) -> Document:
+    """Read and validate a document from its JSON text, as `read_document` does from a file.
+
+    Raises:
+        UnreadableDocumentError: It is not JSON.
+        SignatureError: No trusted key signed it.
+        InvalidDocumentError: It is not a valid document.
+        ModifiedDocumentError: It was changed after it was written.
+        UnregisteredTypeError: It has values of a type that is not registered here.
+
+    """
+    decoded = decode_text(text) if trusted is None and not allow_modified else None
+    if decoded is None:
+        return decode_document(
+            parse_json(text, name),
+            allow_modified=allow_modified,
+            trusted=trusted,
+            migrations=migrations,
+        )
+    del text
+    document = Document(**decoded.finish())
+    return document if migrations is None else migrate_values(document, migrations)
 
 
 def decode_document(

@@ -158,15 +158,29 @@ def read_json_file(path: str | os.PathLike[str], *, limits: DocumentLimits = DEF
         InvalidDocumentError: There is no such file, or it cannot be read.
 
     """
+    return parse_json(read_text_file(path, limits=limits), mask_secrets(str(Path(path))))
+
+
+def read_text_file(
+    path: str | os.PathLike[str], *, limits: DocumentLimits = DEFAULT_LIMITS
+) -> bytearray:
+    """Read and decompress the text of a file that starts like JSON.
+
+    Raises:
+        UnreadableDocumentError: It does not start like JSON, or cannot be decompressed.
+        DocumentTooLargeError: It exceeds a limit.
+        InvalidDocumentError: There is no such file, or it cannot be read.
+
+    """
     source = Path(path)
     name = mask_secrets(str(source))
     try:
         with source.open("rb") as file:
             if file.seekable():
-                return read_json_stream(file, str(source), limits=limits)
+                return read_decompressed(file, str(source), limits)
             with tempfile.TemporaryFile() as copy:
                 shutil.copyfileobj(BoundedStream(file, limits.max_bytes), copy)
-                return read_json_stream(copy, str(source), limits=limits)
+                return read_decompressed(copy, str(source), limits)
     except FileNotFoundError:
         raise InvalidDocumentError(f"no such file: {name}") from None
     except IsADirectoryError:
@@ -190,17 +204,6 @@ class BoundedStream:
         data = self._stream.read(min(size, self._left))
         self._left -= len(data)
         return data
-
-
-def read_json_stream(file: IO[bytes], name: str, *, limits: DocumentLimits = DEFAULT_LIMITS) -> Any:
-    """Read the JSON data of a seekable binary stream; ``name`` is used in error messages.
-
-    Raises:
-        UnreadableDocumentError: It is not JSON, or cannot be decompressed.
-        DocumentTooLargeError: It exceeds a limit.
-
-    """
-    return parse_json(read_decompressed(file, name, limits), name)
 
 
 def read_decompressed(file: IO[bytes], name: str, limits: DocumentLimits) -> bytearray:

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from holdfast.documents.document import Document
-from holdfast.documents.files import decode_document
+from holdfast.documents.files import decode_document_text
 from holdfast.importers.source import Source
 
 NAME = "holdfast"
-DOCUMENT_FIELDS = frozenset(("agent_id", "session_id", "state", "digest", "event_log_count"))
+ABSENT = msgspec.Raw(b"")
+
+
+class DocumentFields(msgspec.Struct):
+    """Fields of a document as text. The others are skipped."""
+
+    schema_version: msgspec.Raw = ABSENT
+    agent_id: msgspec.Raw = ABSENT
+    session_id: msgspec.Raw = ABSENT
+    state: msgspec.Raw = ABSENT
+    digest: msgspec.Raw = ABSENT
+    event_log_count: msgspec.Raw = ABSENT
 
 
 def recognises(source: Source) -> bool:
     """Return whether this is an object with a schema version, or with most of the fields."""
-    if not source.is_json or not isinstance(source.json, dict):
+    if not source.is_text:
         return False
-    version = source.json.get("schema_version")
-    return isinstance(version, int) or len(DOCUMENT_FIELDS & source.json.keys()) >= 3
+    try:
+        found = msgspec.json.decode(source.text, type=DocumentFields)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return False
+    version, *others = msgspec.structs.astuple(found)
+    is_version = bytes(version).lstrip(b"-").isdigit()
+    return is_version or sum(each != ABSENT for each in others) >= 3
 
 
 def read(source: Source) -> Document:
@@ -26,6 +44,6 @@ def read(source: Source) -> Document:
         SignatureError: No trusted key signed it.
 
     """
-    return decode_document(
-        source.json, allow_modified=source.allow_modified, trusted=source.trusted
+    return decode_document_text(
+        source.text, source.name, allow_modified=source.allow_modified, trusted=source.trusted
     )

@@ -26,7 +26,7 @@ from holdfast.errors import (
 )
 from holdfast.log.changes import fold_changes
 from holdfast.log.event import Event
-from holdfast.log.event_log import EventLog, Position, PreparedSegment
+from holdfast.log.event_log import EventLog, Position
 from holdfast.log.keyframe import (
     Keyframe,
     KeyframeError,
@@ -34,7 +34,7 @@ from holdfast.log.keyframe import (
     decode_keyframe,
     encode_keyframe,
 )
-from holdfast.log.segment import Segment
+from holdfast.log.segment import Segment, decode_segment
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot, changes_size
 from holdfast.state.store import Store
@@ -236,6 +236,10 @@ class Timeline:
         """Return the position of the last intact keyframe before an event."""
         problem: KeyframeError | None = None
         for seq in reversed(await self.list_keyframe_seqs(last=first - 1) if first > 1 else []):
+            key = self.log.key(seq + 1)
+            if (entry := await self.state_store.get(key)) is not None:
+                # The next segment names the hash that it follows; the state is not needed.
+                return Position(seq, decode_segment(key, entry.value).prev)
             try:
                 frame = await self.read_keyframe(seq)
             except KeyframeError as error:
@@ -254,11 +258,11 @@ class Timeline:
 
     # ------------------------------------------------------------------------------ keyframes
 
-    def advance(self, prepared: PreparedSegment) -> None:
-        """Move the head past a segment that was written there."""
-        self.log.head = prepared.end
+    def advance(self, end: Position, size: int) -> None:
+        """Move the head past a segment of some bytes that was written there."""
+        self.log.head = end
         self.segments += 1
-        self.size += len(prepared.put.value)
+        self.size += size
 
     def is_keyframe_due(self, state: Snapshot) -> bool:
         """Return whether the log since the last keyframe has outgrown the state."""

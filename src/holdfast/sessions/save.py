@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
+from holdfast.errors import IntegrityError
 from holdfast.ids import new_id
 from holdfast.log.event_log import Position
 from holdfast.sessions.commit import Committer
 from holdfast.sessions.rebase import OnConflict
 from holdfast.snapshots.history import choose_history_key, find_newest_key
-from holdfast.snapshots.records import SnapshotInfo
+from holdfast.snapshots.order import HistoryKey
+from holdfast.snapshots.records import SnapshotInfo, decode_record
 from holdfast.snapshots.session_snapshot import SessionSnapshot, snapshot_from_info, utc_now
 from holdfast.snapshots.session_state import PENDING, SESSION, STATUS
 from holdfast.snapshots.tool_calls import ToolCallIndex
@@ -55,6 +58,8 @@ class SnapshotSaver:
             self._newest = None if found is None else found.order
             if self.parent_id == UNKNOWN:
                 self.parent_id = None if found is None else found.snapshot_id
+                if found is not None:
+                    await self._start_tool_calls(found)
         # A new id follows the newest one even if that was saved by a clock that is ahead.
         new = snapshot_id or new_id(after=self._newest)
         key, order, stamp = location.snapshot_key(new), new, None
@@ -78,6 +83,18 @@ class SnapshotSaver:
         if not is_latest:
             self.parent_id, self._newest = new, order
         return saved[0]
+
+    async def _start_tool_calls(self, newest: HistoryKey) -> None:
+        """Use what the newest snapshot says about tool calls, if it is at the last commit."""
+        committer = self.committer
+        head, state = committer.working.head, committer.working.base
+        entry = await committer.state_store.get(newest.key)
+        if entry is None or head.hash.encode() not in entry.value:
+            return
+        with suppress(IntegrityError):  # loading it reports the damage
+            info = decode_record(newest.key, entry.value, committer.location)
+            if info.position == head and not info.unfinished:
+                self._tool_calls.start_finished(state)
 
     def _build_info(
         self,

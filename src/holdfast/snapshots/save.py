@@ -69,7 +69,7 @@ async def write_segment(
         started_at = events[0].at
         active_at = started_at if origin_active_at is None else min(started_at, origin_active_at)
         await incarnation.create([segment.put], records, started_at=started_at, active_at=active_at)
-    timeline.advance(segment)
+    timeline.advance(segment.end, len(segment.put.value))
 
 
 @dataclass(slots=True)

@@ -21,10 +21,6 @@ from holdfast.values.binary_encoding import decode
 CallKey: TypeAlias = tuple[str, str]
 """What a result is matched by: the id of its call, or an empty id and the name of the tool."""
 
-MARKS = (b"type", b"tool_call", b"toolUse", b"toolResult", b"functionCall", b"functionResponse")
-"""Names of which a message with a call or a result has at least one. Most messages have none, and
-finding that out in the encoded message is much faster than decoding it."""
-
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedCall:
@@ -45,11 +41,14 @@ class UnfinishedCall:
 class ToolCallIndex:
     """An index of tool calls and results, updated with what changed since the last query.
 
-    A query costs what changed, however long the conversation is.
+    A query costs what changed, however long the conversation is. The first one reads the whole
+    conversation, unless it is known to have no unfinished calls and only text was added to it.
     """
 
     def __init__(self) -> None:
         self._seen = Store(max_history=0).snapshot()
+        self._finished: Snapshot | None = None
+        """A state without unfinished calls, of which nothing is indexed yet."""
         self._parts: dict[str, tuple[list[UnfinishedCall], list[CallKey]]] = {}
         """Calls and results of each message that has any, by the message's key."""
         self._calls: dict[CallKey, dict[tuple[str, int], UnfinishedCall]] = {}
@@ -60,11 +59,16 @@ class ToolCallIndex:
 
     def unfinished(self, state: Snapshot) -> list[UnfinishedCall]:
         """Return the calls without a result in a state, in the order of their messages."""
+        if self._finished is not None:
+            if adds_only_text(state, self._finished):
+                self._finished = state
+                return []
+            self._finished = None
         for space, key, data in encoded_changes(state, self._seen):
             if space == MESSAGES:
                 if key in self._parts:
                     self._remove(key)
-                if data is not None and any(mark in data for mark in MARKS):
+                if data is not None and may_have_calls(data):
                     self._add(key, decode(data))
         self._seen = state
         found: dict[tuple[str, int], UnfinishedCall] = {}
@@ -73,6 +77,11 @@ class ToolCallIndex:
             # Results without a call id are matched in order, by the name of the tool.
             found.update(calls if call_key[0] else calls[self._results[call_key] :])
         return [found[index] for index in sorted(found)]
+
+    def start_finished(self, state: Snapshot) -> None:
+        """Start at a state that is known to have no unfinished calls, without reading it."""
+        if len(self._seen) == 0:
+            self._finished = state
 
     def _add(self, key: str, message: Any) -> None:
         if is_plain(message):
@@ -106,6 +115,29 @@ class ToolCallIndex:
 def key_of_call(call: UnfinishedCall) -> CallKey:
     """Return the key by which a call and its result are matched."""
     return (call.call_id, "") if call.call_id else ("", call.tool)
+
+
+def may_have_calls(data: bytes) -> bool:
+    """Tell whether an encoded message has a name that calls and results have.
+
+    Most messages have none, and this is much faster than decoding them.
+    """
+    return (
+        b"type" in data
+        or b"tool_call" in data
+        or b"toolUse" in data
+        or b"toolResult" in data
+        or b"functionCall" in data
+        or b"functionResponse" in data
+    )
+
+
+def adds_only_text(state: Snapshot, base: Snapshot) -> bool:
+    """Tell whether a state has the messages of another, and new ones without calls or results."""
+    return not any(
+        space == MESSAGES and (data is None or may_have_calls(data) or base.contains(MESSAGES, key))
+        for space, key, data in encoded_changes(state, base)
+    )
 
 
 def is_plain(message: Any) -> bool:

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 
 from holdfast.documents.document import Document
 from holdfast.documents.errors import ModifiedDocumentError
+from holdfast.documents.validate import fold_events, is_fold
 from holdfast.errors import ConflictError, InvalidDocumentError, StateStoreError
-from holdfast.log.changes import fold_changes
 from holdfast.log.event import Event, draft_event
 from holdfast.log.event_log import MAX_SEQ, Position
 from holdfast.log.hash_chain import GENESIS, hash_event, link_events
@@ -28,7 +28,7 @@ from holdfast.snapshots.incarnation import PASSIVE_EVENT_TYPES, Incarnation
 from holdfast.snapshots.keys import AGENT, SnapshotLocation, deletion_mark_key
 from holdfast.snapshots.session_snapshot import utc_now
 from holdfast.snapshots.session_state import MESSAGES
-from holdfast.state.diff import Diff
+from holdfast.state.diff import Changes, Diff
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 from holdfast.stores.base import StateStore
@@ -139,11 +139,10 @@ def prepare_events(document: Document) -> list[Event]:
     """
     events = list(document.events)
     validate_event_chain(events, document.base)
-    store = Store(max_history=0)
-    if events and document.base is not None:
-        store.restore(document.base)
-    fold_changes(store, (event.changes for event in events))
-    changes = document.snapshot.changes(store.snapshot())
+    base = document.base if events else None
+    changes: Changes = {"set": [], "delete": []}
+    if not is_fold(events, base, document.snapshot):
+        changes = document.snapshot.changes(fold_events(events, base))
     head = Position(events[-1].seq, events[-1].hash) if events else Position()
     return events + link_events(
         [draft_event(IMPORTED, describe_origin(document), changes=changes)], head.seq, head.hash
@@ -208,34 +207,33 @@ async def create_session(
 
     """
     timeline = incarnation.timeline()
-    timeline.size = document.snapshot.size_bytes * 4
+    log_start = Position(events[0].seq - 1, events[0].prev)
+    puts = []
+    for batch in split_batches(events, EVENTS_PER_SEGMENT):
+        puts.append(timeline.log.encode_linked(batch))
+        timeline.advance(Position(batch[-1].seq, batch[-1].hash), len(puts[-1].value))
+    if log_start.seq:
+        base = document.base or Store(max_history=0).snapshot()
+        puts.insert(0, encode_keyframe_put(timeline, log_start, base))
     if not timeline.is_keyframe_due(document.snapshot):
-        await write_log(incarnation, timeline, document, events)
+        await write_log(incarnation, document, puts, log_start)
         return
-    # A keyframe at the head speeds up the first load. It is compressed while the log is written.
-    head = Position(events[-1].seq, events[-1].hash)
+    # A keyframe at the head bounds what a load reads. It is encoded while the log is written.
     encoding = asyncio.get_running_loop().run_in_executor(
-        None, encode_keyframe_put, timeline, head, document.snapshot
+        None, encode_keyframe_put, timeline, timeline.log.head, document.snapshot
     )
     try:
-        await write_log(incarnation, timeline, document, events)
+        await write_log(incarnation, document, puts, log_start)
         await write_keyframe(incarnation, await encoding)
     finally:
         encoding.cancel()
 
 
 async def write_log(
-    incarnation: Incarnation, timeline: Timeline, document: Document, events: Sequence[Event]
+    incarnation: Incarnation, document: Document, puts: Sequence[Put], log_start: Position
 ) -> None:
     """Write the log, then the manifest."""
     location = incarnation.location
-    log_start = Position(events[0].seq - 1, events[0].prev)
-    puts = [
-        timeline.log.encode_linked(batch) for batch in split_batches(events, EVENTS_PER_SEGMENT)
-    ]
-    if log_start.seq:
-        base = document.base or Store(max_history=0).snapshot()
-        puts.insert(0, encode_keyframe_put(timeline, log_start, base))
     try:
         await incarnation.create(
             puts, started_at=utc_now(), active_at=last_activity(document), log_start=log_start
