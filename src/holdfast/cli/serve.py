@@ -57,6 +57,10 @@ def serve(
         list[str] | None,
         typer.Option("--cors", metavar="ORIGIN", help="Allow pages of this origin. Repeatable."),
     ] = None,
+    workers: Annotated[
+        int,
+        typer.Option("--workers", min=1, metavar="N", help="Processes that serve requests."),
+    ] = 1,
     require_signature: RequireOption = False,
     trust: TrustOption = None,
     store: StoreOption = None,
@@ -74,6 +78,7 @@ def serve(
                 check_listening,
             )
             from holdfast.server.run import serve as run  # noqa: PLC0415 - an extra
+            from holdfast.server.workers import check_workers  # noqa: PLC0415 - an extra
         known = load_tokens(token) + (read_tokens(tokens) if tokens else [])
         keys = load_required_keys(trust, required=require_signature)
         with usage_error("--host"):
@@ -83,6 +88,8 @@ def serve(
         with usage_error("--timeout"):
             limits = Limits(body_bytes=max_body * MEGABYTE, seconds=timeout)
         state_store = open_store(store)
+        with usage_error("--workers"):
+            check_workers(state_store, workers)
         url = StoreURL(default_url(store))
 
         def announce(address: str) -> None:
@@ -99,6 +106,7 @@ def serve(
                 limits=limits,
                 cors_origins=cors or [],
                 trusted=keys,
+                workers=workers,
                 ready=announce,
             )
         except ListenError as error:

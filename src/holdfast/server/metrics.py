@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 import holdfast
@@ -40,6 +42,12 @@ class Metrics:
             "holdfast_info", "Version information.", ("version",), registry=self._registry
         )
         version.labels(holdfast.__version__).set(1)
+        process = Gauge(
+            "holdfast_process_id",
+            "The process that answered; each worker counts its own requests.",
+            registry=self._registry,
+        )
+        process.set_function(os.getpid)
 
     def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request. Unknown methods and routes share one label."""

@@ -22,9 +22,12 @@ from holdfast.server.connections import bounded_protocol
 from holdfast.server.limits import Limits
 from holdfast.server.log_rate import RateLimit
 from holdfast.server.loopback import is_loopback
+from holdfast.server.workers import Supervisor, check_workers
 from holdfast.stores.base import StateStore
 
 GRACE_SECONDS = 5
+SWITCH_SECONDS = 0.001
+"""How long a thread computes while another waits: the event loop is one of those that wait."""
 BACKLOG = 1024
 
 
@@ -78,16 +81,31 @@ def serve(
     limits: Limits | None = None,
     cors_origins: Sequence[str] = (),
     trusted: Sequence[PublicKey] | None = None,
+    workers: int = 1,
     ready: Callable[[str], None] | None = None,
 ) -> None:
     """Run the server until it is interrupted. Calls ``ready`` with its address.
 
+    Args:
+        state_store: Where the sessions are. It is closed at the end.
+        host: The address to listen on.
+        port: The port, 0 for any free one.
+        tokens: Who may use the server.
+        limits: What one request may cost.
+        cors_origins: Origins of other sites whose pages may use the server.
+        trusted: Import only documents that one of these keys signed.
+        workers: How many processes serve requests. Several need a store that is ``shared`` and
+            has not been used yet.
+        ready: A function to call with the server's address.
+
     Raises:
         ListenError: The address cannot be bound.
-        ValueError: A non-loopback address needs a token.
+        ValueError: A non-loopback address needs a token, or the store cannot be shared.
+        HoldfastError: The workers failed to start.
 
     """
     check_listening(host, tokens)
+    check_workers(state_store, workers)
     app = create_app(
         state_store,
         tokens=tokens,
@@ -102,8 +120,16 @@ def serve(
             ready(f"http://{name}:{listener.getsockname()[1]}")
         log_to_stderr()
         config = server_config(app, limits or Limits())
-        with ignore_signals():
-            uvicorn.Server(config).run(sockets=[listener])
+
+        def run_worker() -> None:
+            sys.setswitchinterval(SWITCH_SECONDS)
+            with ignore_signals():
+                uvicorn.Server(config).run(sockets=[listener])
+
+        if workers == 1:
+            run_worker()
+        else:
+            Supervisor(run_worker, workers).run()
 
 
 def server_config(app: Any, limits: Limits, grace_seconds: float | None = None) -> uvicorn.Config:
