@@ -16,10 +16,10 @@ from holdfast.documents.errors import ModifiedDocumentError
 from holdfast.errors import InvalidDocumentError, short_repr
 from holdfast.log.changes import fold_changes
 from holdfast.log.event import Event
+from holdfast.state.batch import WriteBatch
 from holdfast.state.diff import Pair
 from holdfast.state.snapshot import Snapshot
-from holdfast.state.store import Store, has_value
-from holdfast.values.binary_encoding import encode
+from holdfast.state.store import Store, has_entries
 
 REMEDY = "get another copy, or pass allow_modified if it was edited on purpose"
 
@@ -127,9 +127,7 @@ def is_fold(events: Sequence[Event], base: Snapshot | None, state: Snapshot) -> 
         return False
     store = Store(max_history=0)
     store.restore(state)
-    return all(
-        has_value(store, namespace, key, encode(value)) for (namespace, key), value in final.items()
-    )
+    return has_entries(store, WriteBatch((*pair, value) for pair, value in final.items()))
 
 
 def fold_events(events: Sequence[Event], base: Snapshot | None) -> Snapshot:
