@@ -218,6 +218,51 @@ def test_cancelled_calls_alone_do_not_create_the_file(path):
     run_async(use())
 
 
+def test_a_loop_that_stops_does_not_keep_the_calls_of_others_waiting(path):
+    store = SqliteStateStore(path)
+    stopped = asyncio.new_event_loop()
+    task = stopped.create_task(store.put("a", b"1"))
+    stopped.call_soon(stopped.stop)
+    stopped.run_forever()
+    assert len(store._group_commit._queue) == 1
+
+    async def use():
+        await store.put("b", b"1")
+        assert await collect_keys(store.list()) == ["a", "b"]
+
+    run_async(use())
+    stopped.run_until_complete(task)
+    stopped.run_until_complete(store.close())
+    stopped.close()
+
+
+def test_calls_that_are_queued_when_the_store_is_closed_are_written(path):
+    async def use():
+        store = SqliteStateStore(path)
+        tasks = [asyncio.ensure_future(store.put(f"{number}", b"1")) for number in range(3)]
+        await asyncio.sleep(0)
+        await store.close()
+        await asyncio.gather(*tasks)
+        async with SqliteStateStore(path) as again:
+            assert await collect_keys(again.list()) == ["0", "1", "2"]
+
+    run_async(use())
+
+
+def test_a_call_that_is_queued_while_the_store_is_being_closed_fails(path):
+    async def use():
+        store = SqliteStateStore(path)
+        await store.put("a", b"1")
+        store._group_commit._thread.shutdown()
+        store._closed = True
+        for _ in range(2):
+            with pytest.raises(StateStoreError, match="closed"):
+                await store._put(Put("b", b"1"))
+        await store.close()
+
+    run_async(use())
+
+
 def run_without_loop(work):
     """Run a coroutine that never waits, in this thread."""
     RUN_INLINE.set(True)

@@ -45,8 +45,7 @@ class GroupCommit(ForkAware):
         self._queue: deque[WriteCall] = deque()
         self._lock = Lock()  # held by the thread that writes
         self._thread = ThreadPoolExecutor(1, "holdfast-sqlite-write")
-        self._schedule = Lock()
-        self._is_scheduled = False  # whether the thread will look at the queue
+        self._waking: asyncio.AbstractEventLoop | None = None  # the loop that is about to wake it
         self._failed = 0  # calls at the front of the queue to try alone
         self._writes = 0  # since space was last reclaimed
 
@@ -69,18 +68,23 @@ class GroupCommit(ForkAware):
             RuntimeError: The queue is closed.
 
         """
-        call.future = asyncio.get_running_loop().create_future()
-        with self._schedule:
-            self._queue.append(call)
-            if not self._is_scheduled:
-                try:
-                    self._is_scheduled = True
-                    self._thread.submit(self._write_queue)
-                except RuntimeError:
-                    self._is_scheduled = False
-                    call.future.cancel()
-                    raise
+        loop = asyncio.get_running_loop()
+        call.future = loop.create_future()
+        self._queue.append(call)
+        if self._waking is not loop:
+            # Not at once: the calls of other tasks that are ready now join the group, and the loop
+            # does not compete with the thread for the interpreter.
+            self._waking = loop
+            loop.call_soon(self._wake_thread)
         return await call.future
+
+    def _wake_thread(self) -> None:
+        self._waking = None
+        try:
+            self._thread.submit(self._write_queue)
+        except RuntimeError as error:  # closed
+            with self._lock:
+                self._fail(list(self._queue), error)
 
     def run(self, call: WriteCall) -> list[str]:
         """Write in the current thread, together with the queued calls of others.
@@ -106,6 +110,8 @@ class GroupCommit(ForkAware):
         """Write what is queued, remove unused space from the file, and close its connections."""
         self._thread.shutdown()
         with self._lock:
+            while self._queue:
+                self._write_group()
             self.connections.begin_use()
             try:
                 self.connections.reclaim_all_space()
@@ -114,7 +120,6 @@ class GroupCommit(ForkAware):
         self.connections.close()
 
     def _write_queue(self) -> None:
-        self._is_scheduled = False  # a call that is queued from now on may be too late for this
         while self._queue:
             with self._lock:
                 self._write_group()
