@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 import psycopg
 import pytest
@@ -316,5 +317,75 @@ class TestGroups:
                     *(store.put(f"{turn}", b"2") for turn in range(200) for store in (one, other))
                 )
                 assert set((await read_all(one)).values()) == {b"2"}
+
+        asyncio.run(use())
+
+
+class TestConcurrentTransactions:
+    """A write that waits for another transaction sees what that committed, or did not."""
+
+    update = "UPDATE {0} SET etag = 'ff', value = 'theirs' WHERE head = 'a'"
+    delete = "DELETE FROM {0} WHERE head = 'a'"
+    insert = "INSERT INTO {0} VALUES ('b', '', '', 'ff', 'theirs')"
+
+    @pytest.mark.parametrize(
+        ("theirs", "ours", "committed", "rolled_back"),
+        [
+            (update, Put("a", b"ours"), b"ours", b"ours"),
+            (update, Put("a", b"ours", if_match="etag"), "it has 'ff'", b"ours"),
+            (update, Put("a", b"ours", if_absent=True), "already exists", "already exists"),
+            (delete, Put("a", b"ours"), b"ours", b"ours"),
+            (delete, Put("a", b"ours", if_match="etag"), "does not exist", b"ours"),
+            (delete, Put("a", b"ours", if_absent=True), b"ours", "already exists"),
+            (insert, Put("b", b"ours"), b"ours", b"ours"),
+            (insert, Put("b", b"ours", if_absent=True), "already exists", b"ours"),
+        ],
+    )
+    @pytest.mark.parametrize("commits", [True, False])
+    def test_put(self, postgres, table, theirs, ours, committed, rolled_back, commits):
+        expected = committed if commits else rolled_back
+
+        async def use():
+            async with open_state_store(postgres.url(table=table)) as store:
+                etag = await store.put("a", b"1")
+                put = replace(ours, if_match=etag if ours.if_match else None)
+                with psycopg.connect(postgres.url()) as other:
+                    other.execute(theirs.format(table))
+                    writing = asyncio.create_task(store.put_many([put, Put("z", b"1")]))
+                    await asyncio.sleep(0.05)
+                    assert not writing.done()
+                    (other.commit if commits else other.rollback)()
+                if isinstance(expected, str):
+                    with pytest.raises(ConflictError, match=expected):
+                        await writing
+                    assert await store.get("z") is None
+                else:
+                    etags = await writing
+                    assert await store.get(put.key) == Entry(expected, etags[0])
+
+        asyncio.run(use())
+
+    @pytest.mark.parametrize("commits", [True, False])
+    def test_delete(self, postgres, table, commits):
+        async def use():
+            async with open_state_store(postgres.url(table=table)) as store:
+                etag = await store.put("a", b"1")
+                with psycopg.connect(postgres.url()) as other:
+                    other.execute(self.update.format(table))
+                    conditional = asyncio.create_task(store.delete("a", if_match=etag))
+                    await asyncio.sleep(0.05)
+                    (other.commit if commits else other.rollback)()
+                if commits:
+                    with pytest.raises(ConflictError, match="it has 'ff'"):
+                        await conditional
+                    with psycopg.connect(postgres.url()) as other:
+                        other.execute(self.update.format(table))
+                        deleting = asyncio.create_task(store.delete("a"))
+                        await asyncio.sleep(0.05)
+                        other.commit()
+                    assert await deleting
+                else:
+                    assert await conditional
+                assert await store.get("a") is None
 
         asyncio.run(use())

@@ -47,7 +47,7 @@ CREATE_TOKENS = """CREATE TABLE IF NOT EXISTS {tokens} (
 )"""
 MISSING = """SELECT name FROM unnest($1::text[]) AS name WHERE to_regclass(name) IS NULL"""
 
-# A lateral query with a limit or a lock is never turned into a join that reads the whole table.
+# A lateral query with a limit is never turned into a join that reads the whole table.
 GET = """SELECT wanted.number, entry.etag, entry.value
 FROM unnest($1::text[], $2::bytea[]) WITH ORDINALITY AS wanted (head, tail_digest, number),
 LATERAL (
@@ -63,19 +63,14 @@ LATERAL (
 # concurrent writer and then returns the newest etag. Calls with a condition that does not hold
 # write nothing, and their conflicts are returned. A key that did not exist is inserted: if another
 # writer was faster, the unique index aborts the whole statement, and the calls are sent again.
-WRITE = """WITH held AS MATERIALIZED (
-    SELECT number, entry.etag
-    FROM unnest($1::text[], $2::bytea[]) WITH ORDINALITY AS wanted (head, tail_digest, number),
-    LATERAL (
-        SELECT etag FROM {entries}
-        WHERE head = wanted.head AND tail_digest = wanted.tail_digest FOR UPDATE
-    ) AS entry
-), step AS MATERIALIZED (
-    SELECT given.*, held.etag AS found
+WRITE = """WITH step AS MATERIALIZED (
+    SELECT given.*, (
+        SELECT entry.etag FROM {entries} AS entry
+        WHERE entry.head = given.head AND entry.tail_digest = given.tail_digest FOR UPDATE
+    ) AS found
     FROM unnest(
         $1::text[], $2::bytea[], $3::text[], $4::int4[], $5::text[], $6::text[], $7::bytea[]
     ) WITH ORDINALITY AS given (head, tail_digest, tail, call, expected, etag, value, number)
-    LEFT JOIN held ON held.number = given.number
 ), conflict AS MATERIALIZED (
     SELECT number, call, found FROM step WHERE CASE expected
         WHEN '' THEN false
