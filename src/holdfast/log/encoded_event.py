@@ -17,7 +17,7 @@ import msgspec
 from holdfast.errors import UnsupportedValueError
 from holdfast.ids import new_id
 from holdfast.log.changes import join_after_seq, join_before_seq, join_canonical_changes
-from holdfast.log.event import EventDraft, format_time
+from holdfast.log.event import DEFAULT_TYPE, EventDraft, format_time
 from holdfast.state.batch import WriteBatch
 from holdfast.state.diff import Changes, Pair
 from holdfast.values.binary_encoding import decode, encode
@@ -139,7 +139,10 @@ def encode_event(
     for space, key in changes["delete"]:
         batch.add(space, key, None)
     time = format_time(at)
-    tree: dict[str, object] = {"id": id_, "type": type_, "at": time}
+    tree: dict[str, object] = {"id": id_}
+    if type_ != DEFAULT_TYPE:
+        tree["type"] = type_
+    tree["at"] = time
     if data is not None:
         tree["data"] = _raw(about.json)
     if rows:

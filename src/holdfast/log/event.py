@@ -19,6 +19,8 @@ from holdfast.log.changes import changes_from_json, changes_to_json, expect_str
 from holdfast.state.diff import Changes
 from holdfast.values import from_json, to_json
 
+DEFAULT_TYPE = "message.appended"
+"""The type that segments omit: most events have it."""
 EVENT_FIELDS = frozenset(
     ("seq", "id", "type", "at", "data", "changes", "set", "delete", "prev", "hash")
 )
@@ -117,9 +119,12 @@ def event_to_json(event: EventDraft | Event) -> dict[str, Any]:
 def event_to_compact_json(event: EventDraft | Event) -> dict[str, Any]:
     """Return the content of an event as segments store it.
 
-    Empty fields are omitted, and ``set`` and ``delete`` are fields of the event.
+    Empty fields and the default type are omitted; ``set`` and ``delete`` are fields of the event.
     """
-    tree: dict[str, Any] = {"id": event.id, "type": event.type, "at": format_time(event.at)}
+    tree: dict[str, Any] = {"id": event.id}
+    if event.type != DEFAULT_TYPE:
+        tree["type"] = event.type
+    tree["at"] = format_time(event.at)
     changes = changes_to_json(event.changes)
     if event.data is not None:
         tree["data"] = to_json(event.data)

@@ -34,6 +34,7 @@ from holdfast.errors import (
 from holdfast.log.changes import changes_from_rows
 from holdfast.log.encoded_event import EncodedEvent, link_encoded
 from holdfast.log.event import (
+    DEFAULT_TYPE,
     Event,
     StoredChanges,
     draft_from_json,
@@ -134,7 +135,7 @@ class Segment:
         self._check_not_pruned()
         with self._damage_reported():
             trees = self._check_count(msgspec.json.decode(self._stored.events, type=list))
-            drafts = [draft_from_json(tree) for tree in trees]
+            drafts = [draft_from_json({"type": DEFAULT_TYPE, **tree}) for tree in trees]
         events = link_events(drafts, self.first - 1, self.prev)
         if events[-1].hash != self.hash:
             raise damaged_segment_error(self.key, "the hash of its events does not match")

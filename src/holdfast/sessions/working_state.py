@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.errors import short_repr
 from holdfast.log.encoded_event import EncodedEvent, encode_at, new_event
-from holdfast.log.event import Event
+from holdfast.log.event import DEFAULT_TYPE, Event
 from holdfast.log.event_log import Position
 from holdfast.log.segment import link_segment
 from holdfast.snapshots.session_state import (
@@ -30,7 +30,7 @@ from holdfast.state.store import Store, write_batch
 from holdfast.values.binary_encoding import decode
 
 STARTED = "session.started"
-APPENDED = "message.appended"
+APPENDED = DEFAULT_TYPE
 ONCE_DONE = "once.done"
 
 MAX_TYPE_LENGTH = 256

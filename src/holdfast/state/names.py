@@ -1,8 +1,19 @@
-"""The type of namespace and key arguments. Deliberately not compiled."""
+"""What compiled code needs and must not be compiled itself: a type of arguments, a decorator."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from mypy_extensions import mypyc_attr
+else:
+
+    def mypyc_attr(**_: object) -> object:
+        """Return the class unchanged: mypyc reads the decorator before anything runs."""
+        return lambda kind: kind
+
+
+__all__ = ["Text", "mypyc_attr"]
 
 
 class Text(Protocol):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, cast, final
 
 from holdfast.errors import short_repr
 from holdfast.state.diff import Changes, Diff, Pair, find_differences, to_changes, to_diff
-from holdfast.state.names import Text
+from holdfast.state.names import Text, mypyc_attr
 from holdfast.state.trie import Trie, hash_key, list_leaves, lookup
 from holdfast.values.binary_encoding import canonicalize, decode, encode
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _CHUNK: Final = 4096
 
 
+@mypyc_attr(acyclic=True)
 @final
 class Snapshot:
     """A frozen `Store`, created by `Store.snapshot`.

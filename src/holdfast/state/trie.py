@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
+from holdfast.state.names import mypyc_attr
+
 if TYPE_CHECKING:
     from mypy_extensions import i64
 
@@ -46,6 +48,9 @@ class Hashing:
 HASHING: Final = Hashing()
 
 
+# A version holds no cycles. The garbage collector need not know it, and does not start because a
+# program keeps many.
+@mypyc_attr(acyclic=True)
 class Branch:
     """Children by six bits of the hash; bit ``i`` of ``owned``: child ``i`` may be modified."""
 
@@ -54,6 +59,7 @@ class Branch:
         self.children: list[object] = children
 
 
+@mypyc_attr(acyclic=True)
 class Trie:
     """One version of a map, and the owner that may modify it in place."""
 
