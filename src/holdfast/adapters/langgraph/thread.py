@@ -59,7 +59,7 @@ from holdfast.values.binary_encoding import decode, encode
 
 NO_WRITES = encode([])
 MAX_LATE = 64
-MAX_REPLACED = 64
+MAX_REPLACED = 256
 LINGER_SECONDS = 0.005
 """How long writes of a task wait for the checkpoint that usually follows, to share its commit."""
 
@@ -140,6 +140,11 @@ class Thread:
     async def state(self) -> Snapshot:
         """Return the current state of the session. The caller must hold the lock."""
         return (await self.head()).working.base
+
+    @property
+    def copies(self) -> dict[str, ItemCopies]:
+        """The items of lists of the current checkpoints, by namespace, as far as they are known."""
+        return dict(self._copies)
 
     def reset(self) -> None:
         """Drop all cached state."""
