@@ -1,15 +1,19 @@
-"""Measure what a checkpointer costs a whole LangGraph graph, saved three times per turn.
+"""Measure what a checkpointer costs a whole LangGraph graph.
 
-500 turns of a conversation, 1,500 messages; a user message goes in, and one node answers. The same
-graph runs on SqliteSaver and PostgresSaver, on swarmstate's saver, and on ours, over the same
-databases. Then the latest checkpoint is read with everything reopened, and a new process resumes
-the thread for one turn. `--smoke` runs a few turns on SQLite, `--only sqlite` one database.
+Short threads first, as most users have them: an agent with two nodes, message objects and a small
+dict, blocking and async, in threads of 1 to 300 turns, the same number of turns in total for the
+short ones. Then reads of a thread with 900 checkpoints. Then one conversation of 500 turns with
+plain dicts: the latest checkpoint is read with everything reopened, and a new process resumes the
+thread for one turn. The same graphs run on LangGraph's own savers, on swarmstate's saver, and on
+ours, over the same databases. `--smoke` runs a few turns on SQLite, `--only sqlite` one database,
+`--short` the short threads and the reads alone.
 Run: make bench-langgraph
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import itertools
 import json
 import random
@@ -20,11 +24,22 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+
+from langchain_core.runnables import RunnableConfig
 
 from benchmarks.harness import ROOT, Row, format_table, keep, progress, shuffle
 from benchmarks.peers.graphs import SAVERS, Graph, open_graph
 from benchmarks.peers.langgraph_saver import measure_database
+from benchmarks.peers.threads import (
+    ASYNC_SAVERS,
+    THREAD_SAVERS,
+    AgentGraph,
+    AsyncOpen,
+    Open,
+    thread_config,
+)
 from benchmarks.peers.workload import make_conversation, measure_folder
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -35,6 +50,8 @@ OURS = "holdfast"
 MILLI, MEGA = 1e3, 1e6
 FASTER, SMALLER, NO_SLOWER = 5, 50, 1
 REPEATS = 20
+SHORT = {1: 1.0, 5: 1.1, 20: 1.3, 100: 2.0, 300: 2.5}
+"""The numbers of turns of short threads, and how many times faster than the peer they should be."""
 # Runs in a new process: open, read the thread, take one more turn.
 RESUME = "import sys; from benchmarks.langgraph import resume; resume(*sys.argv[1:])"
 
@@ -111,6 +128,101 @@ def resume(saver: str, folder: str, url: str, turns: str) -> None:
     print(json.dumps({"seconds": spent}))
 
 
+# --------------------------------------------------------------------------- short threads
+
+
+def run_threads(make: Open, place: Location, turns: int, threads: int) -> float:
+    """Return the seconds of some threads of this many turns, one after the other."""
+    work = make_conversation(turns)
+    with make(str(place.folder), place.url) as saver:
+        graph = AgentGraph(saver)
+        graph.turn("first", work[0])
+        start = time.perf_counter()
+        for number in range(threads):
+            for turn in work:
+                graph.turn(f"thread-{number}", turn)
+        return time.perf_counter() - start
+
+
+async def run_threads_async(make: AsyncOpen, place: Location, turns: int, threads: int) -> float:
+    """Return the seconds of the same in an event loop."""
+    work = make_conversation(turns)
+    async with make(str(place.folder), place.url) as saver:
+        graph = AgentGraph(saver)
+        await graph.aturn("first", work[0])
+        start = time.perf_counter()
+        for number in range(threads):
+            for turn in work:
+                await graph.aturn(f"thread-{number}", turn)
+        return time.perf_counter() - start
+
+
+def measure_threads(
+    database: str, new_place: Callable[[], Location], sizes: list[int], rounds: int, total: int
+) -> list[Row]:
+    """Return the milliseconds of a turn in threads of these lengths, blocking and async."""
+    rng = random.Random(7)
+    rows = []
+    for is_async in (False, True):
+        for turns in sizes:
+            mode = "async" if is_async else "sync"
+            row = Row(f"{database}, {mode}: {turns} turns", "ms", target=SHORT[turns])
+            threads = max(1, total // turns)
+            for _ in range(rounds):
+                for who in shuffle(list(THREAD_SAVERS[database]), rng):
+                    progress(f"{row.question}: {who}")
+                    if is_async:
+                        make = ASYNC_SAVERS[database][who]
+                        seconds = asyncio.run(run_threads_async(make, new_place(), turns, threads))
+                    else:
+                        seconds = run_threads(
+                            THREAD_SAVERS[database][who], new_place(), turns, threads
+                        )
+                    row.offer(who, seconds / turns / threads * MILLI)
+            rows.append(row)
+    return rows
+
+
+def list_reads(
+    agent: AgentGraph, here: RunnableConfig, old: RunnableConfig
+) -> dict[str, Callable[[], object]]:
+    """Return what is read, by name."""
+    graph, saver = agent.graph, agent.saver
+    return {
+        "get_state": lambda: graph.get_state(here),
+        "get_tuple": lambda: saver.get_tuple(here),
+        "list(limit=1)": lambda: list(saver.list(here, limit=1)),
+        "get_state_history(limit=5)": lambda: list(graph.get_state_history(here, limit=5)),
+        "get_tuple of an old one": lambda: saver.get_tuple(old),
+        "update_state of an old one": lambda: graph.update_state(old, {"plan": {}}, as_node="tool"),
+    }
+
+
+def measure_reads(database: str, new_place: Callable[[], Location], turns: int) -> list[Row]:
+    """Return the milliseconds of reads of a thread, after all of its turns."""
+    rows: dict[str, Row] = {}
+    for who in ("peer", OURS):
+        place = new_place()
+        with THREAD_SAVERS[database][who](str(place.folder), place.url) as saver:
+            graph = AgentGraph(saver)
+            for turn in make_conversation(turns):
+                graph.turn("thread", turn)
+            here = thread_config("thread")
+            states = [each.config for each in graph.graph.get_state_history(here)]
+            middle = states[len(states) // 2]
+            for name, read in list_reads(graph, here, middle).items():
+                question = f"{database}, {len(states)} checkpoints: {name}"
+                row = rows.setdefault(name, Row(question, "ms", target=NO_SLOWER))
+                for _ in range(REPEATS):
+                    start = time.perf_counter()
+                    read()
+                    row.offer(who, (time.perf_counter() - start) * MILLI)
+    return list(rows.values())
+
+
+# ------------------------------------------------------------------------ one conversation
+
+
 def build_rows(database: str, peer: str, results: dict[str, Results]) -> list[Row]:
     """Return the peer's figures over ours."""
     theirs, ours = results[peer], results[f"{OURS}, {database}"]
@@ -134,8 +246,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="a few turns")
     parser.add_argument("--only", help="one database: sqlite or postgresql")
+    parser.add_argument("--short", action="store_true", help="short threads and reads alone")
     options = parser.parse_args()
     turns, rounds = (4, 1) if options.smoke else (500, 2)
+    sizes, total = ([1, 5], 5) if options.smoke else (list(SHORT), 100)
     if options.smoke:
         options.only = "sqlite"
     rng = random.Random(7)
@@ -148,20 +262,31 @@ def main() -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-bench-")))
         databases = make_database_factory(stack, folder, names)
-        for number in range(rounds):
+        places = itertools.count()
+
+        def new_place(database: str) -> Location:
+            place = folder / str(next(places))
+            place.mkdir()
+            return Location(place, databases() if database == "postgresql" else "")
+
+        short: list[Row] = []
+        for database in dict.fromkeys(SAVERS[name].database for name in names):
+            new = partial(new_place, database)
+            short += measure_threads(database, new, sizes, 1 if options.smoke else 3, total)
+            short += measure_reads(database, new, 2 if options.smoke else 225)
+        print(format_table("short threads", short, "peer", [OURS]))
+        for number in range(0 if options.short else rounds):
             for name in shuffle(names, rng):
                 progress(f"round {number + 1} of {rounds}: {name}")
-                place = folder / f"{number}-{names.index(name)}"
-                place.mkdir()
-                url = databases() if SAVERS[name].database == "postgresql" else ""
-                run(name, Location(place, url), turns, results[name])
+                run(name, new_place(SAVERS[name].database), turns, results[name])
     rows: list[Row] = []
     for name in names:
-        if not name.startswith(OURS):
+        if not options.short and not name.startswith(OURS):
             rows += build_rows(SAVERS[name].database, name, results)
-    print(format_table(f"{turns} turns of a graph", rows, "peer", [OURS]))
+    if rows:
+        print(format_table(f"{turns} turns of a graph", rows, "peer", [OURS]))
     if not options.smoke:
-        keep("langgraph", rows, turns=turns)
+        keep("langgraph", [*short, *rows], turns=turns)
 
 
 def make_database_factory(stack: ExitStack, folder: Path, names: list[str]) -> Callable[[], str]:

@@ -6,7 +6,6 @@ Each contestant is a saver on an empty folder; several threads run in it, one af
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
@@ -22,12 +21,11 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
-from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 
+from benchmarks.peers.graphs import postgres_saver, sqlite_saver
 from benchmarks.peers.workload import Turn
 from holdfast.adapters.langgraph import HoldfastSaver
 
@@ -91,25 +89,6 @@ class AgentGraph:
 
 
 @contextmanager
-def sqlite_saver(folder: str, _: str) -> Iterator[Saver]:
-    """Open SqliteSaver with every commit synced."""
-    connection = sqlite3.connect(Path(folder) / "checkpoints.db", check_same_thread=False)
-    connection.execute("PRAGMA synchronous = FULL")
-    try:
-        yield SqliteSaver(connection)
-    finally:
-        connection.close()
-
-
-@contextmanager
-def postgres_saver(_: str, url: str) -> Iterator[Saver]:
-    """Open PostgresSaver as its documentation does."""
-    with PostgresSaver.from_conn_string(url) as saver:
-        saver.setup()
-        yield saver
-
-
-@contextmanager
 def memory_saver(_folder: str, _url: str) -> Iterator[Saver]:
     """Open InMemorySaver: the limit."""
     yield InMemorySaver()
@@ -153,7 +132,7 @@ async def our_async_saver(folder: str, url: str) -> AsyncIterator[Saver]:
 
 Open = Callable[[str, str], AbstractContextManager[Saver]]
 AsyncOpen = Callable[[str, str], AbstractAsyncContextManager[Saver]]
-SAVERS: dict[str, dict[str, Open]] = {
+THREAD_SAVERS: dict[str, dict[str, Open]] = {
     "sqlite": {"peer": sqlite_saver, "holdfast": our_saver, "limit": memory_saver},
     "postgresql": {"peer": postgres_saver, "holdfast": our_saver},
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -14,7 +14,13 @@ from langgraph.checkpoint.base import (
     get_checkpoint_metadata,
 )
 
-from holdfast.adapters.langgraph.codec import ROLES, Codec
+from holdfast.adapters.langgraph.codec import (
+    ROLES,
+    Codec,
+    MessageOutline,
+    build_message,
+    outline_message,
+)
 from holdfast.adapters.langgraph.layout import (
     CHECKPOINTS,
     STATUSES,
@@ -241,17 +247,23 @@ def list_checkpoint_entries(state: Snapshot, ns: str) -> list[tuple[str, str, An
 
 
 class ItemCopies:
-    """Copies of the items of a list as they were stored, to find cheaply which have changed.
+    """Copies of the items of a list as they were stored.
 
-    A node may change a message in place, and LangGraph may put the next checkpoint before the
-    writes of the node. So an item can have changed even if it is the same object and was not
-    written.
+    They show cheaply which items have changed: a node may change a message in place, and LangGraph
+    may put the next checkpoint before the writes of the node, so an item can have changed even if
+    it is the same object and was not written. And reads build the items from them.
     """
 
-    __slots__ = ("_copies",)
+    __slots__ = ("_copies", "_outlines")
 
-    def __init__(self, copies: list[object] | None = None) -> None:
-        self._copies: list[object] = [] if copies is None else copies
+    def __init__(
+        self,
+        copies: list[object] | None = None,
+        outlines: list[MessageOutline | None] | None = None,
+    ) -> None:
+        self._copies = copies or []
+        self._outlines = outlines or []
+        """The outlines of those items that are messages."""
 
     def find_changed(self, items: Sequence[Any]) -> list[int]:
         """Return the indices of items that have changed or are new."""
@@ -264,27 +276,43 @@ class ItemCopies:
 
     def update(self, items: Sequence[Any], changed: Collection[int]) -> ItemCopies:
         """Return the copies of the items as they are now; only the changed ones are copied."""
-        copies = self._copies[: len(items)]
-        copies += [UNCOPYABLE] * (len(items) - len(copies))
+        copies, outlines = self._copies[: len(items)], self._outlines[: len(items)]
+        added = len(items) - len(copies)
+        copies += [UNCOPYABLE] * added
+        outlines += [None] * added
         for number in changed:
-            copies[number] = copy_item(items[number])
-        return ItemCopies(copies)
+            copies[number], outlines[number] = copy_item(items[number])
+        return ItemCopies(copies, outlines)
 
     def without(self, numbers: Collection[int]) -> ItemCopies:
         """Return the copies without those of some items, which then count as changed."""
-        return ItemCopies(
-            [UNCOPYABLE if at in numbers else each for at, each in enumerate(self._copies)]
-        )
+        copies = [UNCOPYABLE if at in numbers else each for at, each in enumerate(self._copies)]
+        return ItemCopies(copies, self._outlines)
+
+    def build(self, count: int) -> list[Any] | None:
+        """Return new items, or None unless there are copies of all of them."""
+        if count != len(self._copies):
+            return None
+        try:
+            contents = cast("list[Any]", copy_plain(self._copies))
+        except (TypeError, RuntimeError):
+            return None
+        return [
+            each if outline is None else build_message(outline, each[0])
+            for each, outline in zip(contents, self._outlines, strict=True)
+        ]
 
 
-def copy_item(item: Any) -> object:
+def copy_item(item: Any) -> tuple[object, MessageOutline | None]:
     """Return a copy of an item's content, or a value that is unlike everything."""
     try:
         if type(item) in ROLES:
-            return copy_plain((item.__dict__, item.__pydantic_extra__))
-        return copy_plain(item)
+            outline = outline_message(item)
+            if outline is not None:
+                return copy_plain((item.__dict__, item.__pydantic_extra__)), outline
+        return copy_plain(item), None
     except (TypeError, RuntimeError):  # an unsupported type, too deep, or changed by a thread
-        return UNCOPYABLE
+        return UNCOPYABLE, None
 
 
 def invalidate_copies(copies: dict[str, ItemCopies], changes: Iterable[Changes]) -> None:

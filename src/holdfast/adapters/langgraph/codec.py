@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import reprlib
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeAlias, cast
@@ -51,7 +51,7 @@ TEMPLATES: dict[str, BaseMessage] = {
     "SystemMessage": SystemMessage(""),
     "ToolMessage": ToolMessage("", tool_call_id=""),
 }
-ADDED_FIELDS = ("role", KIND)
+ADDED_FIELDS = frozenset(("role", KIND))
 REQUIRED_FIELDS = ("content", "tool_call_id")
 CONTAINERS = (list, tuple, set, frozenset)
 
@@ -201,31 +201,47 @@ def message_from_dict(template: BaseMessage, data: dict[str, Any]) -> BaseMessag
         InvalidDocumentError: The fields do not fit the class of the message.
 
     """
-    kind = type(template)
-    given = data.copy()
-    for name in ADDED_FIELDS:
-        given.pop(name, None)
-    usual = template.__dict__
-    if not usual.keys() >= given.keys() or not isinstance(given.get("content"), str | list):
-        # Written by another version of LangChain, or edited: validate it.
-        try:
-            return kind(**given)
-        except ValueError as error:
-            raise InvalidDocumentError(
-                f"invalid {kind.__name__} {short_repr(data)}: {first_line(error)}"
-            ) from error
-    message = kind.__new__(kind)
+    kind, usual = type(template), template.__dict__
     fields = {**usual}
     for name, empty in MUTABLE_DEFAULTS[kind.__name__]:
         fields[name] = empty()
-    fields.update(given)
-    # What pydantic's model_construct does, without its loop over all fields.
+    fields.update(data)
+    given = data.keys() - ADDED_FIELDS
+    for name in ADDED_FIELDS:
+        fields.pop(name, None)
+    if len(fields) == len(usual) and isinstance(data.get("content"), str | list):
+        return build_message((kind, given), fields)
+    # Written by another version of LangChain, or edited: validate it.
+    try:
+        return kind(**{name: data[name] for name in given})
+    except ValueError as error:
+        raise InvalidDocumentError(
+            f"invalid {kind.__name__} {short_repr(data)}: {first_line(error)}"
+        ) from error
+
+
+MessageOutline: TypeAlias = tuple[type[BaseMessage], Iterable[str]]
+"""The class of a message, and the names of its fields that are not default values."""
+
+
+def build_message(outline: MessageOutline, fields: dict[str, Any]) -> BaseMessage:
+    """Return a message with the given fields, as pydantic's model_construct, without its loops."""
+    kind, given = outline
+    message = kind.__new__(kind)
     put = cast("Callable[[object, str, object], None]", object.__setattr__)
     put(message, "__dict__", fields)
     put(message, "__pydantic_fields_set__", set(given))
     put(message, "__pydantic_extra__", {})
     put(message, "__pydantic_private__", None)
     return message
+
+
+def outline_message(message: BaseMessage) -> MessageOutline | None:
+    """Return the outline of a message that can be built from its fields, or None."""
+    stored = message_to_dict(message)
+    if stored is UNSUPPORTED or message.__dict__.keys() != TEMPLATES[stored[KIND]].__dict__.keys():
+        return None
+    return type(message), tuple(name for name in stored if name not in ADDED_FIELDS)
 
 
 # Fields whose default is mutable: each message gets its own.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from langchain_core.runnables import RunnableConfig
@@ -22,6 +22,7 @@ from langgraph.checkpoint.base import (
     PendingWrite,
 )
 
+from holdfast.adapters.langgraph.checkpoint import ItemCopies
 from holdfast.adapters.langgraph.codec import Codec
 from holdfast.adapters.langgraph.layout import (
     CHECKPOINT_PREFIX,
@@ -75,6 +76,8 @@ class StoredCheckpoint:
     late: tuple[Write, ...] = ()
     since: int = 0
     """The event that first made it current; known after a scan."""
+    copies: Mapping[str, ItemCopies] = field(default_factory=dict)
+    """Copies of the items of its lists, by namespace, if they are known."""
 
     @property
     def entry(self) -> Mapping[str, Any]:
@@ -98,7 +101,10 @@ def to_checkpoint_tuple(codec: Codec, thread: Thread, found: StoredCheckpoint) -
             name: codec.decode(state.get(values_space(ns, name), name)) for name in entry["values"]
         }
         for name in entry["lists"]:
-            values[name] = codec.decode_all(state.values(items_space(ns, name)))
+            space = items_space(ns, name)
+            copies = found.copies.get(space)
+            items = None if copies is None else copies.build(state.count(space))
+            values[name] = codec.decode_all(state.values(space)) if items is None else items
         checkpoint = {
             **codec.decode(entry["checkpoint"]),
             "id": found.id,
@@ -182,7 +188,8 @@ async def select_current(thread: Thread, ns: str, state: Snapshot) -> StoredChec
         return None
     with damage_reported(thread):
         id_ = get_entry_id(entry)
-    return StoredCheckpoint(ns, id_, state, await thread.find_late_writes(state, ns, id_))
+    late = await thread.find_late_writes(state, ns, id_)
+    return StoredCheckpoint(ns, id_, state, late, copies=thread.copies)
 
 
 async def find_checkpoint(thread: Thread, ns: str, id_: str) -> StoredCheckpoint | None:
@@ -419,7 +426,12 @@ async def load_recorded(
         states = {**scan.found, **states}
     wanted = {info.snapshot_id for info in infos}
     return [
-        StoredCheckpoint(*names, state, await thread.find_late_writes(now, *names))
+        StoredCheckpoint(
+            *names,
+            state,
+            await thread.find_late_writes(now, *names),
+            copies=thread.copies if state is now else {},
+        )
         for names, state in states.items()
         if snapshot_id_for(names[1]) in wanted and not now.contains(DELETED, "|".join(names))
     ]

@@ -20,6 +20,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
@@ -45,18 +46,19 @@ from holdfast.adapters.langgraph.observability import Meter, MetricsSink, Observ
 from holdfast.adapters.langgraph.rollback import ThreadRollback, parse_time, rollback_thread
 from holdfast.adapters.langgraph.thread import Thread
 from holdfast.adapters.langgraph.writes import Write, open_channels
-from holdfast.errors import short_repr
+from holdfast.errors import HoldfastError, short_repr
 from holdfast.process_fork import ForkSafeLock
 from holdfast.sessions.portal import run_inline, sync
 from holdfast.snapshots.catalog.catalog import Catalog
 from holdfast.snapshots.keys import SnapshotLocation, validate_id
 from holdfast.stores.base import StateStore
-from holdfast.stores.local import RUN_INLINE
+from holdfast.stores.local import RUN_INLINE, run_in_thread
 from holdfast.stores.registry import open_state_store
 
 T = TypeVar("T")
 
 MAX_CACHED_THREADS = 256
+DURABILITY = "__pregel_durability"
 NO_THREADS: dict[str, Thread] = {}
 DEFAULT_AGENT_ID = "langgraph"
 
@@ -101,6 +103,8 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         self._observer = Observer(metrics, tracer)
         self._guard = ForkSafeLock("a saver", wait_on_fork=False)
         self._process = os.getpid()
+        self._flusher: ThreadPoolExecutor | None = None
+        """Commits what `put` and `put_writes` deferred."""
         self._threads: dict[str, Thread] = {}
         """The threads of blocking methods that run inline."""
         self._threads_of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Thread]] = (
@@ -134,8 +138,14 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         )
 
     def close(self) -> None:
-        """Close the store."""
-        sync(self.state_store.close())
+        """Commit what is deferred, and close the store."""
+        sync(self._close())
+
+    async def _close(self) -> None:
+        try:
+            await self._flush_all()
+        finally:
+            await self.state_store.close()
 
     def __enter__(self) -> Self:
         return self
@@ -157,7 +167,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.state_store.close()
+        await self._close()
 
     # -------------------------------------------------------------------------------- threads
 
@@ -184,11 +194,13 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         with self._guard:
             if self._process != os.getpid():
                 # Another thread of the parent may have been in the middle of a commit.
-                self._process, self._threads = os.getpid(), {}
+                self._process, self._threads, self._flusher = os.getpid(), {}, None
             threads = self._threads
             if not RUN_INLINE.get():
                 threads = self._threads_of_loops.setdefault(asyncio.get_running_loop(), {})
-            found = threads.get(thread_id) or Thread(self.state_store, self.location(thread_id))
+            found = threads.get(thread_id) or Thread(
+                self.state_store, self.location(thread_id), self._flush_later
+            )
             threads[thread_id] = found
             while len(threads) > MAX_CACHED_THREADS:
                 del threads[next(iter(threads))]
@@ -200,6 +212,40 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
             for threads in (self._threads, *self._threads_of_loops.values()):
                 if found := threads.get(thread_id):
                     found.is_stale = True
+
+    def _flush_later(self, thread: Thread) -> bool:
+        with self._guard:
+            if self._flusher is None:
+                self._flusher = ThreadPoolExecutor(1, "holdfast-saver")
+            try:
+                self._flusher.submit(flush_thread, thread)
+            except RuntimeError:  # the process ends; Python waits for what was submitted before
+                return False
+            return True
+
+    async def _flush(self, thread_id: str) -> None:
+        """Commit what blocking methods deferred, and raise the error if that failed."""
+        thread = self._threads.get(thread_id)
+        if thread is not None and self._process == os.getpid():
+            if thread.has_deferred:
+                await run_in_thread(flush_thread, thread)
+            thread.raise_failure()
+
+    async def _flush_all(self) -> None:
+        """Commit everything that blocking methods deferred, and stop the thread that does so."""
+        if self._process != os.getpid():
+            return
+        flusher, self._flusher = self._flusher, None
+        if flusher is not None:
+            await run_in_thread(flusher.shutdown)
+        failures = []
+        for thread_id in list(self._threads):
+            try:
+                await self._flush(thread_id)
+            except HoldfastError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run one of the coroutines of `get_tuple`, `list`, `put` or `put_writes`."""
@@ -228,6 +274,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         id_ = get_checkpoint_id(config)
         thread = self.thread(thread_id)
         with self._observer.operation("get_tuple", thread_id, checkpoint_ns=ns, checkpoint_id=id_):
+            await self._flush(thread_id)
             async with thread.lock:
                 if id_:
                     found = await history.find_checkpoint(thread, ns, id_)
@@ -275,12 +322,14 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
             rows: list[tuple[Thread, history.StoredCheckpoint]] = []
             for location in await self.locations():
                 thread = self.thread(location.session_id)
+                await self._flush(location.session_id)
                 async with thread.lock:
                     rows += [(thread, each) for each in await history.scan_checkpoints(thread)]
             return sorted(rows, key=lambda row: row[1].id, reverse=True)
         thread = self.thread(str(config["configurable"]["thread_id"]))
         ns, wanted = config["configurable"].get("checkpoint_ns"), get_checkpoint_id(config)
         end = None if before is None else get_checkpoint_id(before)
+        await self._flush(thread.location.session_id)
         async with thread.lock:
             if wanted is not None and ns is not None:
                 one = await history.find_checkpoint(thread, ns, wanted)
@@ -319,10 +368,18 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
             stored = metadata_to_store(config, metadata)
             parent_state = None
             if parent is not None and open_channels(metadata, checkpoint["channel_values"]):
+                await self._flush(thread_id)
                 async with thread.lock:
                     parent_state = await history.load_parent_state(thread, ns, parent)
             await thread.put(
-                self._codec, ns, parent, checkpoint, stored, new_versions, parent_state
+                self._codec,
+                ns,
+                parent,
+                checkpoint,
+                stored,
+                new_versions,
+                parent_state,
+                is_deferred=may_defer(config),
             )
         return history.make_config(thread_id, ns, checkpoint["id"])
 
@@ -351,7 +408,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         thread = self.thread(thread_id)
         attributes = {"checkpoint_ns": ns, "checkpoint_id": id_, "task_id": task_id}
         with self._observer.operation("put_writes", thread_id, **attributes, writes=len(rows)):
-            await thread.put_writes(self._codec, ns, id_, rows)
+            await thread.put_writes(self._codec, ns, id_, rows, is_deferred=may_defer(config))
 
     # ------------------------------------------------------------------------------- deleting
 
@@ -363,6 +420,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
         """
         with self._observer.operation("delete_thread", str(thread_id)):
+            await self._flush(str(thread_id))
             await lifecycle.delete_thread(self.thread(str(thread_id)))
             self._mark_stale(str(thread_id))
 
@@ -371,6 +429,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         codec = self._codec
         with self._observer.operation("delete_for_runs", runs=len(run_ids)):
             for location in await self.locations():
+                await self._flush(location.session_id)
                 await lifecycle.delete_runs(self.thread(location.session_id), set(run_ids), codec)
                 self._mark_stale(location.session_id)
 
@@ -384,6 +443,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         """
         source, target = str(source_thread_id), str(target_thread_id)
         with self._observer.operation("copy_thread", source, target_thread_id=target):
+            await self._flush(source)
             await lifecycle.copy_thread(self.thread(source), self.thread(target))
             self._mark_stale(target)
 
@@ -401,6 +461,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         for thread_id in map(str, thread_ids):
             thread = self.thread(thread_id)
             with self._observer.operation("prune", thread_id, strategy=strategy):
+                await self._flush(thread_id)
                 if strategy == "delete":
                     await lifecycle.delete_thread(thread)
                 else:
@@ -428,6 +489,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         results = []
         for thread_id in map(str, thread_ids):
             with self._observer.operation("rollback", thread_id, to=time.isoformat()):
+                await self._flush(thread_id)
                 results.append(await rollback_thread(self.thread(thread_id), self._codec, time))
             self._mark_stale(thread_id)
         return results
@@ -455,6 +517,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         thread = self.thread(thread_id)
         operation = "get_delta_channel_history"
         with self._observer.operation(operation, thread_id, checkpoint_ns=ns):
+            await self._flush(thread_id)
             async with thread.lock:
                 target = get_checkpoint_id(config)
                 if target is None:
@@ -530,6 +593,19 @@ def parse_config(config: RunnableConfig) -> tuple[str, str]:
     """Return the thread id and the checkpoint namespace of a config."""
     configurable = config["configurable"]
     return str(configurable["thread_id"]), str(configurable.get("checkpoint_ns") or "")
+
+
+def may_defer(config: RunnableConfig) -> bool:
+    """Return whether a blocking call may return before its change is durable.
+
+    LangGraph passes the durability on only if the user chose it.
+    """
+    return RUN_INLINE.get() and config["configurable"].get(DURABILITY) in ("async", "exit")
+
+
+def flush_thread(thread: Thread) -> None:
+    """Commit what blocking methods deferred in a thread."""
+    run_inline(thread.flush())
 
 
 def matches_config(

@@ -60,7 +60,9 @@ from holdfast.values.binary_encoding import decode, encode
 
 NO_WRITES = encode([])
 MAX_LATE = 64
-MAX_REPLACED = 64
+MAX_REPLACED = 256
+MAX_DEFERRED = 64
+"""Changes in the queue from which on the callers of more of them wait."""
 LINGER_SECONDS = 0.005
 """How long writes of a task wait for the checkpoint that usually follows, to share its commit."""
 
@@ -73,9 +75,16 @@ RecordFunction: TypeAlias = Callable[[Committer], Awaitable[SnapshotFields | Non
 class Thread:
     """One thread, with its state cached between commits."""
 
-    def __init__(self, state_store: StateStore, location: SnapshotLocation) -> None:
+    def __init__(
+        self,
+        state_store: StateStore,
+        location: SnapshotLocation,
+        flush_later: Callable[[Thread], bool],
+    ) -> None:
         self.state_store = state_store
         self.location = location
+        self._flush_later = flush_later
+        """Makes another OS thread call `flush`; returns False at the end of the process."""
         self.lock = InlineLock() if RUN_INLINE.get() else asyncio.Lock()
         self._manifest_key = location.manifest_key
         self._history_prefix = location.history_prefix
@@ -91,6 +100,10 @@ class Thread:
         self._tool_calls = ToolCallIndex()
         self._contention = Contention()
         self._pending: deque[PendingChange] = deque()
+        self.has_deferred = False
+        """Whether there are changes that are committed in the background."""
+        self._failure: Exception | None = None
+        """The error of a change that was committed in the background."""
         self.is_stale = False
         """Whether the cached state must be checked, as checkpoints may have been removed."""
 
@@ -142,6 +155,11 @@ class Thread:
         """Return the current state of the session. The caller must hold the lock."""
         return (await self.head()).working.base
 
+    @property
+    def copies(self) -> dict[str, ItemCopies]:
+        """The items of lists of the current checkpoints, by namespace, as far as they are known."""
+        return dict(self._copies)
+
     def reset(self) -> None:
         """Drop all cached state."""
         self._committer = None
@@ -170,10 +188,13 @@ class Thread:
         metadata: Mapping[str, Any],
         versions: ChannelVersions,
         parent_state: ParentState | None = None,
+        *,
+        is_deferred: bool = False,
     ) -> None:
         """Store a checkpoint.
 
-        ``parent_state`` is the state of its parent, if that is not the current checkpoint.
+        ``parent_state`` is the state of its parent, if that is not the current checkpoint. If it
+        ``is_deferred``, it is committed in the background.
         """
         id_ = checkpoint["id"]
 
@@ -199,7 +220,7 @@ class Thread:
             return self._describe(committer, id_, ns, parent, metadata)
 
         key = self._snapshot_key(snapshot_id_for(id_))
-        await self._commit(PendingChange(record, f"{ns}|{id_}", key))
+        await self._commit(PendingChange(record, f"{ns}|{id_}", key), is_deferred=is_deferred)
 
     def _get_entry(self, committer: Committer, ns: str) -> Mapping[str, Any] | None:
         """Return the entry of the current checkpoint."""
@@ -228,8 +249,16 @@ class Thread:
             "unfinished": bool(self._tool_calls.unfinished(state)),
         }
 
-    async def put_writes(self, codec: Codec, ns: str, id_: str, writes: Sequence[Write]) -> None:
-        """Store the writes of a task after a checkpoint."""
+    async def put_writes(
+        self,
+        codec: Codec,
+        ns: str,
+        id_: str,
+        writes: Sequence[Write],
+        *,
+        is_deferred: bool = False,
+    ) -> None:
+        """Store the writes of a task after a checkpoint; in the background, if ``is_deferred``."""
         for each in writes:
             # Encoded now, because it is written later and the caller may change it.
             each.value = decode(codec.encode(each.value, f"a write to {each.channel!r}"))
@@ -253,7 +282,8 @@ class Thread:
                     sets.append((SESSION, STATUS, status))
                 working.record_owned(WRITES_EVENT, about, {"set": sets, "delete": []})
 
-        await self._commit(PendingChange(record, f"{ns}|{id_}"), linger=LINGER_SECONDS)
+        change = PendingChange(record, f"{ns}|{id_}")
+        await self._commit(change, linger=LINGER_SECONDS, is_deferred=is_deferred)
 
     def _record_late(
         self, committer: Committer, about: dict[str, Any], writes: Sequence[Write]
@@ -324,13 +354,20 @@ class Thread:
 
     # ------------------------------------------------------------------------------- commits
 
-    async def _commit(self, change: PendingChange, *, linger: float = 0) -> None:
-        """Commit a change, and return when it is durable.
+    async def _commit(
+        self, change: PendingChange, *, linger: float = 0, is_deferred: bool = False
+    ) -> None:
+        """Commit a change, and return when it is durable, or at once if it ``is_deferred``.
 
         Changes that arrive during a commit share the next one. For ``linger`` seconds, starting
         that commit is left to another change.
         """
+        change.is_deferred = is_deferred and len(self._pending) < MAX_DEFERRED
+        if change.is_deferred:
+            self.raise_failure()
         self._pending.append(change)
+        if change.is_deferred and self._defer():
+            return
         try:
             await change.wait(linger)
             if not change.is_done:
@@ -342,6 +379,30 @@ class Thread:
             change.is_done = True
             raise
         change.raise_error()
+
+    def _defer(self) -> bool:
+        """Have the pending changes committed in the background; return False if that is over."""
+        if not self.has_deferred:
+            self.has_deferred = True  # before the other thread looks at it
+            if not self._flush_later(self):
+                self.has_deferred = False
+                return False
+        return True
+
+    async def flush(self) -> None:
+        """Commit the deferred changes."""
+        async with self.lock:
+            while self.has_deferred:
+                await self._commit_pending()
+                self.has_deferred = False
+                # A change that was queued before that found it set, and leaves its commit to this.
+                self.has_deferred = bool(self._pending)
+
+    def raise_failure(self) -> None:
+        """Raise the error of a change that was committed in the background, once."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
     async def _commit_pending(self) -> None:
         """Commit all pending changes; on a conflict, apply the other commit and retry."""
@@ -373,6 +434,10 @@ class Thread:
                 raise
             for change in pending:
                 change.finish(error)
+        finally:
+            for change in pending:
+                if change.is_deferred and change.error is not None:
+                    self._failure = change.error
 
     def _take_pending(self, pending: list[PendingChange]) -> None:
         """Add the queued changes to a list, and move writes behind the checkpoint they are for."""
@@ -454,7 +519,16 @@ class PendingChange:
     snapshot that is written with it.
     """
 
-    __slots__ = ("_waiter", "error", "is_done", "key", "may_be_written", "record", "target")
+    __slots__ = (
+        "_waiter",
+        "error",
+        "is_deferred",
+        "is_done",
+        "key",
+        "may_be_written",
+        "record",
+        "target",
+    )
 
     def __init__(self, record: RecordFunction, target: str = "", key: str = "") -> None:
         self.record = record
@@ -463,6 +537,8 @@ class PendingChange:
         self.is_done = False
         """Whether it was written, failed, or was cancelled."""
         self.error: Exception | None = None
+        self.is_deferred = False
+        """Whether its caller does not wait for it."""
         self.may_be_written = False
         """Whether a cancelled attempt may have written it already."""
         self._waiter: threading.Event | asyncio.Future[None] | None = None

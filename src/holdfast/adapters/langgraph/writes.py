@@ -89,7 +89,8 @@ def current_parent(state: Snapshot, ns: str) -> ParentState:
 
 def open_channels(metadata: Mapping[str, Any], values: Mapping[str, Any]) -> list[str]:
     """Return the delta channels that have no full value in a checkpoint."""
-    return sorted(set(metadata.get(DELTA_COUNTERS) or {}) - values.keys())
+    counters = metadata.get(DELTA_COUNTERS)
+    return sorted(set(counters) - values.keys()) if counters else []
 
 
 def channels_with_value(entry: Mapping[str, Any]) -> set[str]:
