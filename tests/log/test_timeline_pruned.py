@@ -254,9 +254,11 @@ async def test_a_damaged_keyframe_at_the_log_start_is_reported(frequent_keyframe
     for seq in range(1, 5):
         await store.delete(segment_key(seq))
     await store.put(keyframe_key(4), b"{}")
-    for work in (recorder.timeline.load, lambda: collect(Timeline(store, PREFIX, "1").events(6))):
-        with pytest.raises(IntegrityError, match=f"{keyframe_key(4)} is damaged"):
-            await work()
+    with pytest.raises(IntegrityError, match=f"{keyframe_key(4)} is damaged"):
+        await recorder.timeline.load()
+    # Events do not need the state before them.
+    found = await collect(Timeline(store, PREFIX, "1").events(6))
+    assert [event.seq for event in found] == [6, 7, 8, 9, 10]
 
 
 # ------------------------------------------------------------------------------------ keyframes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import IntegrityError
+from holdfast import IntegrityError, Session
 from holdfast.ids import new_id
 from holdfast.snapshots import SnapshotArchive, SnapshotLocation
 from holdfast.snapshots.discovery import iterate_locations
@@ -78,3 +78,25 @@ def test_an_unknown_id_costs_few_calls(is_latest):
         assert store.listings <= 8
 
     work()
+
+
+async def count_calls_of_loads(count):
+    """Count listings, keys listed and keys read by loading one snapshot by its id."""
+    store = Watched()
+    session = await Session.open(store, agent_id="bot", session_id="ses")
+    ids = []
+    for number in range(count):
+        session.set("number", number)
+        ids.append((await session.save()).snapshot_id)
+    archive = SnapshotArchive(store)
+    store.forget()
+    found = await archive.load_snapshot(location=session.location, snapshot_id=ids[-20])
+    assert found.snapshot.get("state", "number") == count - 20
+    return store.listings, store.listed, len(store.read)
+
+
+@async_test
+async def test_one_snapshot_costs_the_same_in_a_long_history(monkeypatch):
+    monkeypatch.setattr("holdfast.log.timeline.MAX_SEGMENTS", 16)
+    monkeypatch.setattr("holdfast.log.timeline.MAX_CHAIN", 1)
+    assert await count_calls_of_loads(80) == await count_calls_of_loads(800)

@@ -47,6 +47,8 @@ logger = logging.getLogger(__name__)
 MAX_SEGMENTS = 256
 MAX_CHAIN = 32
 SEQ_NAME = re.compile(r"([0-9]{12})\.json(?:\.gz)?")
+MAX_UNFOLDED = 512
+"""How many changes are folded at once: many decoded values slow down the garbage collector."""
 KEYFRAME_SLACK = 64 * 1024
 """The log may grow by this many bytes before a keyframe is due, however small the state."""
 
@@ -199,6 +201,9 @@ class Timeline:
         changes: list[Changes] = []
         async for segment in log.segments(base.position, last, page=page):
             changes += segment.changes(last)
+            if len(changes) >= MAX_UNFOLDED:
+                fold_changes(store, changes)
+                changes.clear()
             loaded.segments.append(segment)
             loaded.end = Position(segment.last, segment.hash)
             if last is not None and segment.last > last:
