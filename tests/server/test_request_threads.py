@@ -11,11 +11,33 @@ import pytest
 from holdfast.server.request_threads import RequestThreads
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
-from support.observed_store import Watched
 from support.rest_api import connect, expect_ok, expect_problem, fill_store
 
 NAME: ContextVar[str] = ContextVar("name", default="")
 SESSION = "/agents/research-bot/sessions/ses_1"
+
+
+class CountedStore(MemoryStateStore):
+    """Counts what is asked of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.forget()
+
+    def forget(self):
+        self.read, self.listings = [], 0
+
+    async def _get(self, key):
+        self.read.append(key)
+        return await super()._get(key)
+
+    async def _get_many(self, keys):
+        self.read += keys
+        return await super()._get_many(keys)
+
+    def list(self, prefix="", **bounds):
+        self.listings += 1
+        return super().list(prefix, **bounds)
 
 
 @pytest.fixture
@@ -113,7 +135,7 @@ async def test_long_request_does_not_delay_others():
 
 @async_test
 async def test_unchanged_session_is_exported_from_memory():
-    store = Watched()
+    store = CountedStore()
     await fill_store(store)
     api = connect(store)
     first = await api.get("/agents/ses_1/snapshot")
@@ -139,7 +161,7 @@ async def test_unchanged_session_is_exported_from_memory():
 @pytest.mark.parametrize("path", ["state?at=2", "state", "events/2", "diff?from=1&to=2", "events"])
 @async_test
 async def test_step_of_the_slider_reads_three_keys(path):
-    store = Watched()
+    store = CountedStore()
     await fill_store(store)
     api = connect(store)
     first = await api.get(f"{SESSION}/{path}")
@@ -151,7 +173,7 @@ async def test_step_of_the_slider_reads_three_keys(path):
 
 @async_test
 async def test_parameters_that_were_valid_once_do_not_make_others_valid():
-    store = Watched()
+    store = CountedStore()
     await fill_store(store)
     api = connect(store)
     expect_ok(await api.get(f"{SESSION}/state?at=2"))
