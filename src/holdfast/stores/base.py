@@ -52,8 +52,8 @@ class StateStore(ABC):
     writable: bool = True
     """Whether the store accepts writes."""
 
-    loop_bound: bool = True
-    """Whether its connections belong to an event loop, so that each loop opens its own."""
+    runs_inline: bool = False
+    """Whether its calls never suspend while ``RUN_INLINE`` is set (see `stores.local`)."""
 
     @abstractmethod
     async def get(self, key: str) -> Entry | None:

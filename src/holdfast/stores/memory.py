@@ -21,7 +21,7 @@ class MemoryStateStore(Backend):
     atomic_get_many = True
     durable = False
     shared = False
-    loop_bound = False
+    runs_inline = True
     display_url = "memory:"
 
     def __init__(self) -> None:

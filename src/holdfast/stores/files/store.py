@@ -55,7 +55,7 @@ class FileStateStore(Backend):
     to wait for another process's lock, in seconds.
     """
 
-    loop_bound = False
+    runs_inline = True
 
     def __init__(self, root: str | os.PathLike[str], *, timeout: float = TIMEOUT) -> None:
         self._root = Path(root).absolute()

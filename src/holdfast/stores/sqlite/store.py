@@ -69,7 +69,7 @@ class SqliteStateStore(Backend):
     atomic_put_many = True
     conditional_put_many = True
     atomic_get_many = True
-    loop_bound = False
+    runs_inline = True
 
     def __init__(self, path: str | os.PathLike[str], *, timeout: float = TIMEOUT) -> None:
         self.display_url = f"sqlite:///{os.fspath(path)}"

@@ -38,7 +38,7 @@ class WrappedStateStore(StateStore):
         self.durable = inner.durable
         self.shared = inner.shared
         self.writable = inner.writable
-        self.loop_bound = inner.loop_bound
+        self.runs_inline = inner.runs_inline
 
     async def get(self, key: str) -> Entry | None:
         """Return the entry of a key, or None if there is none."""
