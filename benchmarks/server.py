@@ -1,9 +1,11 @@
-"""Measure what the server adds: documents out and in over HTTP, eight connections at a time.
+"""Measure what the server adds: documents out and in over HTTP, and the viewer's slider.
 
-A session of 14 messages on SQLite, with a server in its own process. Eight connections request its
-document, then post one to be restored, as often as they can. The limit is the same server with the
-same middleware, responding with the same bytes from memory. Nothing may fail, everything
-acknowledged must be stored, and memory must not grow. `--smoke` runs for a moment.
+A session of 14 messages on SQLite, with a server in its own process. Eight connections, then 64,
+request its document, the state at one event after the other, and a page of messages; then they
+restore a document to one new session after the other. The limit is the same server with the same
+middleware, responding with the same bytes from memory; restores are also compared with the same
+calls without a server. Nothing may fail, everything acknowledged must be stored, and memory must
+not grow. `--smoke` runs for a moment.
 Run: make bench-server
 """
 
@@ -11,35 +13,51 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import io
+import itertools
 import json
 import multiprocessing
+import os
 import random
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
+import httpx
 import uvicorn
 from starlette.requests import Request
 from starlette.responses import Response
 
 import holdfast
 from benchmarks.harness import Row, format_table, keep, progress, shuffle
-from holdfast.server import create_app
-from holdfast.server.run import open_socket
+from holdfast.documents.files import read_document
+from holdfast.server import Limits, create_app
+from holdfast.server.run import open_socket, server_config
 
 LIMIT, OURS = "constant", "holdfast"
-CONNECTIONS = 8
+CONNECTIONS = (8, 64)
 AGENT, SESSION = "research-bot", "ses_abc123"
-# Each restore adds to the log of its session, so reads use another one.
-RESTORED = "ses_restored"
 WORDS = ["agent", "reads", "report", "writes", "found", "user", "plan", "later", "tool", "answer"]
 MILLI = 1e3
-WRITES = "POST /agents/snapshot/restore"
-RESTORE = f"/agents/snapshot/restore?session_id={RESTORED}"
 READS = "GET /agents/{id}/snapshot"
+STATE = "GET .../state?at={event}"
+PAGE = "GET .../state?message_limit=10"
+WRITES = "POST /agents/snapshot/restore"
+IN_PROCESS = "restore over import_session in process"
+TARGETS = {READS: 1 / 2, STATE: 1 / 3, PAGE: 1 / 3, WRITES: 1 / 8}
+"""The limit's time over ours."""
+EVENTS = 21
+STATE_PATH = f"/agents/{AGENT}/sessions/{SESSION}/state"
+PATHS = {
+    READS: f"/agents/{SESSION}/snapshot",
+    STATE: f"{STATE_PATH}?at={{event}}",
+    PAGE: f"{STATE_PATH}?at={{event}}&message_offset=-10&message_limit=10",
+    WRITES: "/agents/snapshot/restore?session_id=ses_{number}",
+}
+HOST = "Host: 127.0.0.1\r\n"
 
 
 async def record(path: Path) -> bytes:
@@ -56,24 +74,31 @@ async def record(path: Path) -> bytes:
     return json.dumps(document.to_dict()).encode()
 
 
-def run_server(path: Path, document: bytes, parent: Connection) -> None:
+def run_server(path: Path, parent: Connection) -> None:
     """Run the server in its own process, with extra routes for the limit."""
     app = create_app(holdfast.open_state_store(f"sqlite:///{path}"), owns_store=True)
+    bodies = dict.fromkeys(range(len(PATHS)), b"")
 
-    @app.get(f"/constant/{SESSION}/snapshot")
-    async def read() -> Response:
-        return Response(document, media_type="application/json")
+    @app.put("/constant/{number}")
+    async def keep_body(number: int, request: Request) -> Response:
+        bodies[number] = await request.body()
+        return Response()
 
-    @app.post("/constant/restore")
-    async def write(request: Request) -> Response:
+    @app.get("/constant/{number}")
+    async def read(number: int) -> Response:
+        return Response(bodies[number], media_type="application/json")
+
+    @app.post("/constant/{number}")
+    async def write(number: int, request: Request) -> Response:  # noqa: ARG001
         async for _ in request.stream():
             continue
         return Response(b'{"dry_run":false}', media_type="application/json")
 
+    # Before all others, as a route is searched in order.
+    app.router.routes[:] = [*app.router.routes[-3:], *app.router.routes[:-3]]
     with open_socket("127.0.0.1", 0) as listener:
         parent.send(listener.getsockname()[1])
-        config = uvicorn.Config(app, log_config=None, access_log=False)
-        uvicorn.Server(config).run(sockets=[listener])
+        uvicorn.Server(server_config(app, Limits())).run(sockets=[listener])
 
 
 @dataclass(slots=True)
@@ -83,18 +108,20 @@ class Load:
     seconds: list[float] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     took: float = 0.0
+    cpu: float = 0.0
+    """CPU time of the server, or of this process without one."""
 
     def percentile(self, part: float) -> float:
         """Return the time below which a share of the requests stays."""
         return sorted(self.seconds)[min(len(self.seconds) - 1, int(len(self.seconds) * part))]
 
 
-async def repeat_request(port: int, request: bytes, until: float, load: Load) -> None:
-    """Repeat a request over one connection."""
+async def connection(port: int, requests: Iterator[bytes], until: float, load: Load) -> None:
+    """Send one request after the other over one connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         while (start := time.perf_counter()) < until:
-            writer.write(request)
+            writer.write(next(requests))
             head = await reader.readuntil(b"\r\n\r\n")
             body = await read_body(reader, head.lower())
             load.seconds.append(time.perf_counter() - start)
@@ -118,117 +145,180 @@ async def read_body(reader: asyncio.StreamReader, head: bytes) -> bytes:
     return body
 
 
-async def run_load(port: int, request: bytes, seconds: float) -> Load:
-    """Run eight connections for some time."""
+async def under_load(
+    port: int, requests: Iterator[bytes], seconds: float, connections: int
+) -> Load:
+    """Use some connections for some time."""
     load = Load()
     start = time.perf_counter()
-    tasks = [repeat_request(port, request, start + seconds, load) for _ in range(CONNECTIONS)]
+    tasks = [connection(port, requests, start + seconds, load) for _ in range(connections)]
     await asyncio.gather(*tasks)
     load.took = time.perf_counter() - start
     return load
 
 
-def build_requests(document: bytes) -> dict[tuple[str, str], bytes]:
-    """Return the requests, and which server they go to."""
-    head = "Host: 127.0.0.1\r\n"
-    sent = f"{head}Content-Type: application/json\r\nContent-Length: {len(document)}\r\n\r\n"
-    return {
-        (READS, LIMIT): f"GET /constant/{SESSION}/snapshot HTTP/1.1\r\n{head}\r\n".encode(),
-        (READS, OURS): f"GET /agents/{SESSION}/snapshot HTTP/1.1\r\n{head}\r\n".encode(),
-        (WRITES, LIMIT): f"POST /constant/restore HTTP/1.1\r\n{sent}".encode() + document,
-        (WRITES, OURS): f"POST {RESTORE} HTTP/1.1\r\n{sent}".encode() + document,
-    }
+async def in_process(path: Path, document: bytes, seconds: float, connections: int) -> Load:
+    """Import a document to one new session after the other, without a server."""
+    load = Load()
+    numbers = itertools.count()
+    async with holdfast.open_state_store(f"sqlite:///{path}") as store:
+        manager = holdfast.SnapshotManager(store)
+
+        async def restore(until: float) -> None:
+            while (start := time.perf_counter()) < until:
+                found = read_document(io.BytesIO(document))
+                await manager.import_session(found, session_id=f"ses_{next(numbers)}")
+                load.seconds.append(time.perf_counter() - start)
+
+        start, cpu = time.perf_counter(), time.process_time()
+        await asyncio.gather(*(restore(start + seconds) for _ in range(connections)))
+    load.took = time.perf_counter() - start
+    load.cpu = time.process_time() - cpu
+    return load
 
 
-def read_resident_memory(pid: int) -> float:
+def make_requests(what: str, who: str, document: bytes) -> Iterator[bytes]:
+    """Return an endless sequence of requests."""
+    body = document if what == WRITES else b""
+    method = "POST" if what == WRITES else "GET"
+    more = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n" if body else ""
+    for number in itertools.count():
+        path = PATHS[what].format(event=1 + number % EVENTS, number=number)
+        if who == LIMIT:
+            path = f"/constant/{list(PATHS).index(what)}"
+        yield f"{method} {path} HTTP/1.1\r\n{HOST}{more}\r\n".encode() + body
+
+
+def fill_constants(port: int) -> None:
+    """Have the server respond with the same bytes from memory."""
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
+        for number, path in enumerate(PATHS.values()):
+            if number < len(PATHS) - 1:
+                body = http.get(path.format(event=EVENTS)).raise_for_status().content
+                http.put(f"/constant/{number}", content=body).raise_for_status()
+
+
+def resident(pid: int) -> float:
     """Return the resident memory of a process in MB."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * 4096 / 1e6
 
 
-async def count_restores(path: Path) -> int:
-    """Verify the session, and return how many restores its log has."""
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def count_restored(path: Path) -> int:
+    """Verify a few sessions, and return how many were restored."""
     async with holdfast.open_state_store(f"sqlite:///{path}") as store:
-        session = await holdfast.Session.open(store, agent_id=AGENT, session_id=RESTORED)
-        if (await session.verify()).damage:
-            raise SystemExit("the session is damaged")
-        return len([1 async for event in session.events if event.type == "session.imported"])
+        names = await holdfast.Catalog(store).session_ids()
+        for name in names[:10]:
+            session = await holdfast.Session.open(store, agent_id=AGENT, session_id=name)
+            if (await session.verify()).damage:
+                raise SystemExit(f"session {name} is damaged")
+        return len(names) - 1
 
 
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="for a moment only")
-    smoke = parser.parse_args().smoke
-    seconds, rounds = (0.3, 1) if smoke else (10.0, 2)
-    rng = random.Random(6)
+    parser.add_argument("--seconds", type=float, default=10.0, help="per measurement")
+    options = parser.parse_args()
+    smoke = options.smoke
+    seconds, rounds = (0.2, 1) if smoke else (options.seconds, 2)
+    counts = CONNECTIONS[:1] if smoke else CONNECTIONS
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         path = Path(folder) / "state.db"
         document = asyncio.run(record(path))
         here, there = multiprocessing.Pipe()
         # Spawned, as a fork would share memory with this process.
         spawn = multiprocessing.get_context("spawn")
-        server = spawn.Process(target=run_server, args=(path, document, there))
+        server = spawn.Process(target=run_server, args=(path, there))
         server.start()
         try:
             port = here.recv()
-            measured = measure(port, server.pid or 0, document, seconds, rounds, rng)
+            fill_constants(port)
+            measured = Measured(port, server.pid or 0, Path(folder), document)
+            for number in range(rounds + 1):
+                for connections in counts:
+                    measured.run_round(number, connections, seconds if number else 0.3)
         finally:
             server.terminate()
             server.join()
-        acknowledged = measured["restored"]
-        kept = asyncio.run(count_restores(path))
-    if kept < acknowledged or measured["failed"]:
-        raise SystemExit(f"{measured['failed']} failed, {acknowledged - kept} lost")
-    print(
-        format_table(f"{CONNECTIONS} connections, {seconds:g} s", measured["rows"], LIMIT, [OURS])
-    )
-    for line in measured["lines"]:
+        kept = asyncio.run(count_restored(path))
+    if kept < measured.restored or measured.failed:
+        raise SystemExit(f"{measured.failed} failed, {measured.restored - kept} lost")
+    rows = list(measured.rows.values())
+    print(format_table(f"{CONNECTIONS[0]} connections, {seconds:g} s", rows, LIMIT, [OURS]))
+    lines = [f"memory of the server after each round: {', '.join(measured.memory)} MB"]
+    lines.append(f"{measured.restored:,} restores acknowledged, {kept:,} stored, none failed")
+    for line in lines:
         print(line)
-    print(f"{acknowledged:,} restores acknowledged, {kept:,} in the log, none failed")
     if not smoke:
-        more = {name: measured[name] for name in ("lines", "restored")}
-        keep("server", measured["rows"], **more)
+        keep("server", rows, lines=lines, restored=measured.restored)
 
 
-def measure(
-    port: int, pid: int, document: bytes, seconds: float, rounds: int, rng: random.Random
-) -> dict[str, Any]:
-    """Run all requests in turn, and sample the server's memory."""
-    asked = build_requests(document)
-    rows = {
-        (what, name): Row(f"{what}, {name}", "ms")
-        for what in (READS, WRITES)
-        for name in ("a request's share", "p50", "p99")
-    }
-    lines: dict[tuple[str, str], str] = {}
-    memory: list[float] = []
-    failed = restored = 0
-    names = [f"{what}|{who}" for what, who in asked]
-    for number in range(rounds + 1):
-        for name in shuffle(names, rng):
+class Measured:
+    """The results of all rounds."""
+
+    def __init__(self, port: int, pid: int, folder: Path, document: bytes) -> None:
+        self._port = port
+        self._pid = pid
+        self._folder = folder
+        self._document = document
+        self._rng = random.Random(6)
+        self._writes = make_requests(WRITES, OURS, document)
+        self.rows: dict[tuple[int, str, str], Row] = {}
+        self.memory: list[str] = []
+        self.failed: list[str] = []
+        self.restored = 0
+
+    def run_round(self, number: int, connections: int, seconds: float) -> None:
+        """Run all requests in random order. The first round warms up."""
+        names = [f"{what}|{who}" for what in PATHS for who in (LIMIT, OURS)]
+        for name in shuffle([*names, f"{IN_PROCESS}|{LIMIT}"], self._rng):
             what, who = name.split("|")
-            progress(f"round {number} of {rounds}: {what}, {who}")
-            # The first round warms up.
-            load = asyncio.run(run_load(port, asked[what, who], seconds if number else 0.3))
-            failed += len(load.failed)
+            progress(f"round {number}: {connections} connections, {what}, {who}")
+            load = self._run(what, who, connections, seconds)
+            self.failed += load.failed
             if (what, who) == (WRITES, OURS):
-                restored += len(load.seconds) - len(load.failed)
-            if not number:
-                continue
-            rows[what, "a request's share"].offer(who, load.took / len(load.seconds) * MILLI)
-            rows[what, "p50"].offer(who, load.percentile(0.5) * MILLI)
-            rows[what, "p99"].offer(who, load.percentile(0.99) * MILLI)
-            rate = len(load.seconds) / load.took
-            lines[what, who] = f"{what}, {who}: {rate:,.0f} requests a second"
-        memory.append(read_resident_memory(pid))
-    grown = ", ".join(f"{each:.0f}" for each in memory)
-    return {
-        "rows": list(rows.values()),
-        "lines": [*lines.values(), f"memory of the server after each round: {grown} MB"],
-        "failed": failed,
-        "restored": restored,
-    }
+                self.restored += len(load.seconds) - len(load.failed)
+                if number:
+                    self._offer(connections, IN_PROCESS, who, load)
+            if number:
+                self._offer(connections, what, who, load)
+        self.memory.append(f"{resident(self._pid):.0f}")
+
+    def _run(self, what: str, who: str, connections: int, seconds: float) -> Load:
+        if what == IN_PROCESS:
+            path = self._folder / f"{time.monotonic_ns()}.db"
+            return asyncio.run(in_process(path, self._document, seconds, connections))
+        requests = self._writes
+        if (what, who) != (WRITES, OURS):
+            requests = make_requests(what, who, self._document)
+        before = cpu_seconds(self._pid)
+        load = asyncio.run(under_load(self._port, requests, seconds, connections))
+        load.cpu = cpu_seconds(self._pid) - before
+        return load
+
+    def _offer(self, connections: int, what: str, who: str, load: Load) -> None:
+        for name, value in (
+            ("a request's share", load.took / len(load.seconds)),
+            ("CPU", load.cpu / len(load.seconds)),
+            ("p50", load.percentile(0.5)),
+            ("p99", load.percentile(0.99)),
+        ):
+            question = f"{what}, {name}"
+            if connections != CONNECTIONS[0]:
+                question += f", {connections} connections"
+            target = TARGETS.get(what) if name.startswith("a") else None
+            row = self.rows.setdefault(
+                (connections, what, name), Row(question, "ms", target=target)
+            )
+            row.offer(who, value * MILLI)
 
 
 if __name__ == "__main__":

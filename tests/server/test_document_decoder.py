@@ -246,7 +246,7 @@ async def test_worker_and_server_report_the_same_errors(store):
         response = await api.post(IMPORT, content=gzip.compress(json.dumps(wrong).encode()))
         here = app.state.context.decoder
         with pytest.raises((holdfast.HoldfastError, Problem)) as raised:
-            here._decode_here(io.BytesIO(json.dumps(wrong).encode()), allow_modified=False)
+            here.decode_here(io.BytesIO(json.dumps(wrong).encode()), allow_modified=False)
         assert expect_problem(response, status)["detail"] == str(raised.value)
     cut = await api.post(IMPORT, content=gzip.compress(document)[:-20])
     expect_problem(cut, 400, "the body", kind="bad-request")

@@ -419,3 +419,24 @@ async def test_etag_of_a_session_changes_when_a_snapshot_is_deleted(store, api):
     expect_ok(await api.delete(f"{SES_1}/snapshots/{first}"), 204)
     response = await api.get(SES_1, headers={"If-None-Match": tag})
     assert expect_ok(response)["snapshot_count"] == 1
+
+
+@async_test
+async def test_growth_continues_where_it_ended(api):
+    store = api._transport.app.state.context.state_store
+    session = await Session.open(store, agent_id="research-bot", session_id="ses_1")
+    expected = []
+    for number in range(12):
+        session.add_message("user", "x" * number)
+        session.set("n", number)
+        if number % 3 == 2:
+            session.pop_message()
+        await session.commit()
+        found = (await api.get(f"{SES_1}/growth?points=2000")).json()
+        state = session.snapshot()
+        expected.append((found["last_event"], state.count("messages"), state.size_bytes))
+        last = found["points"][-1]
+        assert (last["seq"], last["messages"], last["size_bytes"]) == expected[-1]
+    rows = {(row["seq"], row["messages"], row["size_bytes"]) for row in found["points"]}
+    assert rows >= set(expected)
+    assert len(found["points"]) == found["last_event"]

@@ -15,6 +15,8 @@ SHARED = "/agents/ann/sessions/ses_shared"
 class HeldStore(MemoryStateStore):
     """Holds back one write until it is released."""
 
+    runs_inline = False
+
     def __init__(self):
         super().__init__()
         self.reached, self.released = asyncio.Event(), asyncio.Event()

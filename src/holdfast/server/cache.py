@@ -39,7 +39,7 @@ MAX_BYTES = 64 << 20
 MIN_SIZE = MAX_BYTES // 4096
 """The least that a state counts for, since states share what they have in common."""
 MAX_STEP = 256
-"""Events between a cached state and one that is folded from it."""
+"""Events between a cached state and one that is folded from it, if there may be a keyframe."""
 Log: TypeAlias = tuple[SnapshotLocation, int]
 
 
@@ -106,13 +106,20 @@ class StateCache:
         return found
 
     async def _load(self, head: SessionHead, seq: int) -> SessionAt:
-        """Load the state after an event."""
+        """Load the state after an event, from a cached state or from a keyframe."""
+        timeline = head.timeline(self._archive.state_store)
         base = self._find_base(head, seq)
+        near = 0
         if base is not None:
-            # A concurrent prune may delete segments; a keyframe makes up for them.
-            with suppress(IntegrityError, NotFoundError):
-                return await self._fold(head, base, seq)
-        loaded = await head.timeline(self._archive.state_store).load(seq)
+            start = base.position.seq
+            if seq - start > MAX_STEP:
+                keyframes = await timeline.list_keyframe_seqs(after=start, last=seq)
+                near = keyframes[-1] if keyframes else 0
+            if not near:
+                # A concurrent prune may delete segments; a keyframe makes up for them.
+                with suppress(IntegrityError, NotFoundError):
+                    return await self._fold(head, base, seq)
+        loaded = await timeline.load(seq, near=near)
         keyframe = loaded.base_keyframe
         if keyframe.position.seq:
             before = SessionAt(head.location, keyframe.state, keyframe.position, ends_segment=True)
@@ -140,14 +147,12 @@ class StateCache:
         return from_loaded_state(head.location, loaded)
 
     def _find_base(self, head: SessionHead, seq: int) -> SessionAt | None:
-        """Return the nearest cached state from which the log leads to an event, if it is near."""
+        """Return the nearest cached state from which the log leads to an event."""
         log = (head.location, head.generation)
         with self._lock:
             seqs = self._bases.get(log, [])
             number = bisect_right(seqs, seq)
             nearest = seqs[number - 1] if number else 0
-        if seq - nearest > MAX_STEP:
-            return None
         if nearest:
             return self._states.get((log, nearest))
         return None if head.manifest.log_start.seq else empty_session(head.location)
@@ -177,7 +182,7 @@ class StateCache:
 
         """
         base = self._find_base(head, first - 1)
-        if base is not None:
+        if base is not None and first - base.position.seq <= MAX_STEP:
             log = head.log(self._archive.state_store)
             with suppress(IntegrityError, NotFoundError):  # as in _load
                 return [event async for event in log.read(first, last, after=base.position)]

@@ -26,6 +26,7 @@ from holdfast.server.auth import get_authority
 from holdfast.server.byte_cache import ByteCache
 from holdfast.server.cache import StateCache
 from holdfast.server.document_decoder import Decoder
+from holdfast.server.growth import GrowthReader
 from holdfast.server.heads import HeadReader, SessionHead
 from holdfast.server.limits import Limits
 from holdfast.server.metrics import Metrics
@@ -70,6 +71,7 @@ class AppContext:
         self.metrics = Metrics()
         self.heads = HeadReader(state_store)
         self.states = StateCache(self.archive)
+        self.growth = GrowthReader(state_store, self.states)
         self.responses: ByteCache[tuple[object, ...], CachedBody] = ByteCache(MAX_RESPONSES)
         self.threads = RequestThreads(state_store)
         self._session_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()

@@ -96,7 +96,7 @@ class Decoder:
         )
 
     async def decode(self, file: IO[bytes], *, allow_modified: bool) -> Document:
-        """Return the validated document in a file.
+        """Return the validated document in a file, decoded by a worker first.
 
         Raises:
             Problem: It is unreadable, or exceeds the limits.
@@ -106,16 +106,16 @@ class Decoder:
         # A semaphore belongs to an event loop, and an app may be run by several.
         loop = asyncio.get_running_loop()
         async with self._slots.setdefault(loop, asyncio.Semaphore(WORKERS)):
-            if not needs_no_worker(file):
-                await self._check(file, allow_modified=allow_modified)
-            return await asyncio.to_thread(self._decode_here, file, allow_modified=allow_modified)
+            await self._check(file, allow_modified=allow_modified)
+            return await asyncio.to_thread(self.decode_here, file, allow_modified=allow_modified)
 
     def close(self) -> None:
         """Stop idle workers."""
         while self._idle:
             self._idle.pop().kill()
 
-    def _decode_here(self, file: IO[bytes], *, allow_modified: bool) -> Document:
+    def decode_here(self, file: IO[bytes], *, allow_modified: bool) -> Document:
+        """Return the validated document in a file, without a worker, as `decode` does."""
         try:
             return decode_worker.decode(
                 file, self.limits, allow_modified=allow_modified, trusted=self._trusted

@@ -38,6 +38,7 @@ from holdfast.server.context import (
     make_router,
     not_modified,
 )
+from holdfast.server.document_decoder import needs_no_worker
 from holdfast.server.heads import SessionHead
 from holdfast.server.positions import NOW
 from holdfast.server.problems import Problem, reject_invalid
@@ -280,8 +281,12 @@ async def import_session(
         get_authority(request).check(agent_id)
     with tempfile.SpooledTemporaryFile(MAX_IN_MEMORY) as file:
         await receive_body(request.stream(), file)
-        decoding = context.decoder.decode(file, allow_modified=allow_modified)
-        found = await cancel_on_disconnect(request, decoding)
+        if needs_no_worker(file):
+            decode = partial(context.decoder.decode_here, file, allow_modified=allow_modified)
+            found = await asyncio.to_thread(decode)
+        else:
+            decoding = context.decoder.decode(file, allow_modified=allow_modified)
+            found = await cancel_on_disconnect(request, decoding)
     owner = found.agent_id if agent_id is None else agent_id
     get_authority(request).check(owner)
     with reject_invalid():

@@ -42,7 +42,6 @@ from holdfast.server.positions import (
 from holdfast.server.problems import reject_invalid
 from holdfast.server.serializers import (
     MAX_COUNTED,
-    compute_growth,
     diff_to_json,
     events_to_brief_json,
     messages_window,
@@ -230,7 +229,7 @@ async def get_growth(
         return not_modified(tag)
 
     async def encode() -> CachedBody:
-        return encode_body(await compute_growth(context, head, points), tag)
+        return encode_body(await context.growth.compute(head, points), tag)
 
     return body_response(request, await context.encode_once(head, ("growth", tag), encode))
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from holdfast.documents.encode import encode_state
 from holdfast.documents.json_diff import Difference, diff_states, make_state_patch
-from holdfast.log.changes import fold_changes
 from holdfast.log.event import Event, format_time
 from holdfast.server.context import AppContext
 from holdfast.server.heads import SessionHead
@@ -142,49 +141,3 @@ def difference_to_json(each: Difference) -> dict[str, Any]:
         tree["after"] = to_json(each.after)
     tree["fields"] = each.fields
     return tree
-
-
-# ---------------------------------------------------------------------------------------- growth
-
-
-async def compute_growth(context: AppContext, head: SessionHead, points: int) -> dict[str, Any]:
-    """Return the size of a session at evenly spread events, including the first and the last."""
-    log_start, end = head.manifest.log_start, head.position
-    if end.seq <= log_start.seq:
-        return {"points": [], "last_event": end.seq}
-    store = Store(max_history=0)
-    store.restore((await context.states.load(head, Target(log_start.seq))).state)
-    wanted = spread_evenly(log_start.seq + 1, end.seq, points)
-    rows: list[dict[str, Any]] = []
-    batch: list[Event] = []
-    seq = next(wanted)
-    log = head.log(context.state_store)
-    async for event in log.read(log_start.seq + 1, end.seq, after=log_start):
-        batch.append(event)
-        if event.seq == seq:
-            rows.append(await asyncio.to_thread(growth_point, store, batch))
-            batch = []
-            seq = next(wanted, 0)
-    return {"points": rows, "last_event": end.seq}
-
-
-def growth_point(store: Store, events: list[Event]) -> dict[str, Any]:
-    """Apply events to a store and return its size."""
-    fold_changes(store, (event.changes for event in events))
-    state = store.snapshot()
-    return {
-        "seq": events[-1].seq,
-        "at": format_time(events[-1].at),
-        "messages": state.count(MESSAGES),
-        "size_bytes": state.size_bytes,
-    }
-
-
-def spread_evenly(first: int, last: int, most: int) -> Iterator[int]:
-    """Yield at most ``most`` numbers from first to last, both included, evenly spread."""
-    number = min(most, last - first + 1)
-    if number < 2:
-        yield last
-        return
-    for each in range(number):
-        yield first + (last - first) * each // (number - 1)
