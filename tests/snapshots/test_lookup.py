@@ -82,7 +82,7 @@ def test_an_unknown_id_costs_few_calls(is_latest):
 
 async def count_calls_of_loads(count):
     """Count listings, keys listed and keys read by loading one snapshot by its id."""
-    store = Watched()
+    store = ObservedStore()
     session = await Session.open(store, agent_id="bot", session_id="ses")
     ids = []
     for number in range(count):
