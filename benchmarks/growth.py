@@ -256,7 +256,7 @@ async def build_events(events: int, *, grows: bool) -> holdfast.StateStore:
             session.add_message("user", f"{number} {TEXT}")
         if number % COMMIT == 0:
             await session.commit()
-    await session.commit()
+    await session.save()
     return state_store
 
 
