@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from holdfast import InvalidDocumentError, UnsupportedValueError
 from holdfast.values import MAX_DEPTH, decode, encode, from_json, to_json
 from holdfast.values.binary_encoding import canonicalize, is_same_value
+from holdfast.values.json_encoding import encode_value, is_untagged
 from support.sample_values import (
     SAMPLES,
     SUBCLASSES,
@@ -48,6 +49,31 @@ def test_every_type_round_trips_through_both_encodings(value):
 @given(values)
 def test_any_value_round_trips_through_bytes(value):
     assert is_identical(decode(encode(value)), value)
+
+
+@given(values)
+def test_a_value_in_all_encodings_equals_each_of_them(value):
+    made = encode_value(value)
+    assert made.data == encode(value)
+    assert made.canonical == canonicalize(encode(value))
+    assert made.json == msgspec.json.encode(to_json(value))
+
+
+@given(values)
+def test_untagged_json_is_the_value_itself(value):
+    tree = msgspec.json.decode(msgspec.json.encode(to_json(value)))
+    if is_untagged(tree):
+        assert identical(tree, from_json(tree))
+
+
+def test_tags_and_deep_nesting_are_found():
+    assert not is_untagged([{"a": {"$bytes": ""}}])
+    assert is_untagged({"a": 1, "$b": [{"c": 2}]})
+    nested: list[object] = []
+    for _ in range(MAX_DEPTH - 1):
+        nested = [nested]
+    assert is_untagged(nested)
+    assert not is_untagged([nested])
 
 
 @given(values)

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from holdfast.errors import InvalidDocumentError, short_repr
+from holdfast.state.batch import WriteBatch, encode_entry, validate_name_text
 from holdfast.state.diff import Changes, Pair
-from holdfast.state.store import Store
+from holdfast.state.store import Store, write_batch
 from holdfast.values.binary_encoding import encode
-from holdfast.values.json_encoding import encode_canonical, from_json, to_json
+from holdfast.values.json_encoding import encode_canonical, from_json, is_untagged, to_json
 
 DELETED = object()
 
@@ -36,13 +37,16 @@ def fold_changes(store: Store, changes: Iterable[Changes]) -> None:
             final[space, key] = value
         for space, key in each["delete"]:
             final[space, key] = DELETED
-    if final:
-        store.apply(
-            {
-                "set": [(*pair, value) for pair, value in final.items() if value is not DELETED],
-                "delete": [pair for pair, value in final.items() if value is DELETED],
-            }
-        )
+    batch = WriteBatch([])
+    for pair, value in final.items():
+        space, key = pair
+        if value is DELETED:
+            batch.add(space, key, None)
+        else:
+            validate_name_text(space, "namespace")
+            validate_name_text(key, "key")
+            batch.add(space, key, encode_entry(space, key, value))
+    write_batch(store, batch)
 
 
 def changes_to_json(changes: Changes) -> dict[str, Any]:
@@ -116,9 +120,12 @@ def changes_from_json(tree: Any) -> Changes:
 
 
 def changes_from_rows(sets: list[tuple[str, str, Any]], deletes: list[Pair]) -> Changes:
-    """Decode changes whose structure was validated already."""
+    """Decode changes whose structure was validated already; plain values are not copied."""
     return {
-        "set": [(space, key, from_json(value)) for space, key, value in sets],
+        "set": [
+            (space, key, tree if is_untagged(tree) else from_json(tree))
+            for space, key, tree in sets
+        ],
         "delete": deletes,
     }
 

@@ -102,6 +102,28 @@ def from_json(tree: object) -> Any:
         raise InvalidDocumentError(f"JSON is not an encoded value: {error!s:.200}") from error
 
 
+def is_untagged(tree: object, room: int = MAX_DEPTH) -> bool:
+    """Return whether JSON data without a tag represents a value as it is."""
+    if isinstance(tree, dict):
+        if room == 0:
+            return False
+        for key, item in tree.items():
+            if len(tree) == 1 and type(key) is str and key.startswith("$"):
+                return False
+            kind = type(item)
+            if (kind is dict or kind is list) and not is_untagged(item, room - 1):
+                return False
+        return True
+    if isinstance(tree, list):
+        if room == 0:
+            return False
+        for item in tree:
+            kind = type(item)
+            if (kind is dict or kind is list) and not is_untagged(item, room - 1):
+                return False
+    return True
+
+
 def is_json_without_floats(tree: object, room: int = 4 * MAX_DEPTH) -> bool:
     """Return whether this is JSON data without floats, nested at most ``room`` levels deep."""
     kind = type(tree)
