@@ -13,9 +13,15 @@ from holdfast.adapters.langgraph import HoldfastSaver, thread
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import run_async
 
-MAX_FUNCTION_CALLS = 3600
-"""Per turn of an agent with five puts and four calls of put_writes; about a tenth above what it
-takes."""
+MAX_FUNCTION_CALLS = 1300
+"""Per turn of an agent with five puts and four calls of put_writes, a little above what it
+takes: calls of functions in the packages below, which are never compiled."""
+PACKAGES = (
+    "/holdfast/adapters/",
+    "/holdfast/sessions/",
+    "/holdfast/snapshots/",
+    "/holdfast/stores/",
+)
 
 
 class CountingStore(MemoryStateStore):
@@ -128,7 +134,7 @@ def test_a_turn_takes_a_bounded_number_of_function_calls(patient):
     calls.clear()
     for number in range(5):
         graph.invoke(user_message("monday", str(number)), at())
-    assert 500 < calls["all"] / 5 < MAX_FUNCTION_CALLS
+    assert 100 < calls["all"] / 5 < MAX_FUNCTION_CALLS
 
 
 def counted(method, calls):
@@ -136,7 +142,8 @@ def counted(method, calls):
 
     def call(*arguments):
         def profile(frame, event, argument):
-            calls["all"] += event in ("call", "c_call")
+            if event == "call" and any(each in frame.f_code.co_filename for each in PACKAGES):
+                calls["all"] += 1
 
         sys.setprofile(profile)
         try:

@@ -1,4 +1,4 @@
-"""With an explicit durability, `put` may return before its commit, which nothing can overtake."""
+"""With durability="async", `put` may return before its commit, which nothing can overtake."""
 
 from __future__ import annotations
 
@@ -43,19 +43,18 @@ def never_flushed(monkeypatch):
     monkeypatch.setattr(HoldfastSaver, "_flush_later", lambda saver, thread: True)
 
 
-@pytest.mark.parametrize("durability", [None, "sync", "unheard of"])
-def test_without_an_explicit_durability_a_put_returns_durable(never_flushed, durability):
+@pytest.mark.parametrize("durability", [None, "sync", "exit", "unheard of"])
+def test_other_puts_return_durable(never_flushed, durability):
     saver = HoldfastSaver(CountingStore())
     put(saver, 1, durability)
     assert saver.state_store.calls["put_many"] == 2
     assert steps(HoldfastSaver(saver.state_store)) == [1]
 
 
-@pytest.mark.parametrize("durability", ["async", "exit"])
-def test_deferred_puts_share_a_commit_before_the_next_read(never_flushed, durability):
+def test_deferred_puts_share_a_commit_before_the_next_read(never_flushed):
     saver = HoldfastSaver(CountingStore())
     for number in range(1, 5):
-        put(saver, number, durability)
+        put(saver, number, "async")
     assert saver.state_store.calls == {}
     found = saver.get_tuple(at(checkpoint_ns=""))
     assert found.checkpoint["channel_values"] == {"x": 4}
@@ -70,6 +69,13 @@ def test_an_async_reader_of_the_saver_sees_what_is_deferred(never_flushed):
     put(saver, 1, "async")
     found = run_async(saver.aget_tuple(at(checkpoint_ns="")))
     assert found.metadata["step"] == 1
+
+
+def test_another_saver_on_the_store_sees_what_is_deferred(tmp_path):
+    with HoldfastSaver.from_url(f"sqlite:///{tmp_path}/state.db") as saver:
+        for number in range(1, 30):
+            put(saver, number, "async")
+            assert steps(HoldfastSaver(saver.state_store))[0] == number
 
 
 def test_a_durable_put_takes_the_deferred_ones_along(never_flushed):

@@ -23,7 +23,7 @@ from collections.abc import (
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -59,6 +59,10 @@ T = TypeVar("T")
 
 MAX_CACHED_THREADS = 256
 DURABILITY = "__pregel_durability"
+DEFERRED: WeakKeyDictionary[StateStore, WeakValueDictionary[SnapshotLocation, Thread]] = (
+    WeakKeyDictionary()
+)
+"""The threads with changes that are committed in the background, by their store."""
 NO_THREADS: dict[str, Thread] = {}
 DEFAULT_AGENT_ID = "langgraph"
 
@@ -218,6 +222,9 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
             if self._flusher is None:
                 self._flusher = ThreadPoolExecutor(1, "holdfast-saver")
             try:
+                DEFERRED.setdefault(self.state_store, WeakValueDictionary())[thread.location] = (
+                    thread
+                )
                 self._flusher.submit(flush_thread, thread)
             except RuntimeError:  # the process ends; Python waits for what was submitted before
                 return False
@@ -225,6 +232,11 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
     async def _flush(self, thread_id: str) -> None:
         """Commit what blocking methods deferred, and raise the error if that failed."""
+        if self.state_store in DEFERRED:
+            # By this saver, or by another one on the same store.
+            other = DEFERRED[self.state_store].get(self.location(thread_id))
+            if other is not None and other.has_deferred and other.process == os.getpid():
+                await run_in_thread(flush_thread, other)
         thread = self._threads.get(thread_id)
         if thread is not None and self._process == os.getpid():
             if thread.has_deferred:
@@ -600,7 +612,7 @@ def may_defer(config: RunnableConfig) -> bool:
 
     LangGraph passes the durability on only if the user chose it.
     """
-    return RUN_INLINE.get() and config["configurable"].get(DURABILITY) in ("async", "exit")
+    return RUN_INLINE.get() and config["configurable"].get(DURABILITY) == "async"
 
 
 def flush_thread(thread: Thread) -> None:

@@ -15,6 +15,7 @@ Between these the store detects conflicts, as it does between processes.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -100,6 +101,7 @@ class Thread:
         self._tool_calls = ToolCallIndex()
         self._contention = Contention()
         self._pending: deque[PendingChange] = deque()
+        self.process = os.getpid()
         self.has_deferred = False
         """Whether there are changes that are committed in the background."""
         self._failure: Exception | None = None
