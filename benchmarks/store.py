@@ -227,7 +227,7 @@ def make_value(step):
 
 before = resident()
 for at in range(size):
-    store.set("namespace", f"key-{at}", value(3))
+    store.set("namespace", f"key-{at}", make_value(3))
 if what == "entry":
     print((resident() - before) / size)
 else:
@@ -235,7 +235,7 @@ else:
     before = resident()
     for at in range(5000):
         held.append(store.snapshot())
-        store.set("namespace", f"key-{rng.randrange(size)}", value(at % 100))
+        store.set("namespace", f"key-{rng.randrange(size)}", make_value(at % 100))
     print((resident() - before) / 5000)
 """
 

@@ -17,6 +17,8 @@ OTHER_PROJECTS = {
     ("stores", "_server_info"),
 }
 """Private names of Strands and nats-py, which have no public name for these."""
+STANDARD_LIBRARY = {"_exit", "_set_running_loop"}
+"""Public names of ``os`` and ``asyncio`` that start with an underscore."""
 
 
 def package_of(path):
@@ -62,7 +64,7 @@ def find_foreign_names(modules):
         f"{path}:{line}: {name}"
         for path, package, tree in modules
         for name, line in used_names(tree)
-        if name not in defined[package] and (package, name) not in OTHER_PROJECTS
+        if name not in defined[package] | STANDARD_LIBRARY and (package, name) not in OTHER_PROJECTS
     ]
 
 

@@ -62,7 +62,7 @@ def langgraph() -> str:
     for what, title, unit in (
         ("total", "500 turns", "s"),
         ("bytes", "on the disk at the end", "MB"),
-        ("get_tuple, opened anew", "the latest checkpoint", "ms"),
+        ("get_tuple after reopening", "the latest checkpoint", "ms"),
         ("a turn in a new process", "a turn in a new process", "ms"),
     ):
         sqlite, postgres = rows[f"SqliteSaver: {what}"], rows[f"PostgresSaver: {what}"]

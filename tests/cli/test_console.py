@@ -35,7 +35,7 @@ def run_failing(run, sample, monkeypatch):
         async def load(*_, **__):
             raise error
 
-        monkeypatch.setattr(show, "load_documents", load)
+        monkeypatch.setattr(show, "load_document", load)
         return run("state", "show", "ses_1")
 
     return call

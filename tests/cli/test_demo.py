@@ -83,7 +83,7 @@ def test_ctrl_c_in_a_step_exits_with_130(run, monkeypatch):
     async def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(show, "load_documents", interrupted)
+    monkeypatch.setattr(show, "load_document", interrupted)
     monkeypatch.setattr(
         demo, "play_demo", lambda context, _: demo.run_command(context, "state", "show", "x")
     )

@@ -161,7 +161,7 @@ async def test_concurrent_prunes_with_different_policies_lose_nothing():
 
 
 class InterruptedRead(WrappedStateStore):
-    """A store that calls a function right before a keyframe is first read."""
+    """A store that calls a function right before a segment is first read."""
 
     def __init__(self, inner, happens):
         super().__init__(inner)
@@ -169,7 +169,7 @@ class InterruptedRead(WrappedStateStore):
 
     async def get_many(self, keys):
         wanted = list(keys)
-        if self.happens is not None and any("/keyframes/" in key for key in wanted):
+        if self.happens is not None and any("/log/" in key for key in wanted):
             happens, self.happens = self.happens, None
             await happens()
         return await super().get_many(wanted)

@@ -273,7 +273,7 @@ class TestGroups:
                 etag = await store.put("a", b"1")
                 for _ in range(2):  # the first call, and the group of the others
                     if what == "answer":
-                        proxy.lose_next_answer(after=b"_write\x00\x00")
+                        proxy.lose_next_response(after=b"_write\x00\x00")
                     else:
                         proxy.lose_next_request(at=b"_write\x00\x00")
                 found = await asyncio.gather(

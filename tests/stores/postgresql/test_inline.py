@@ -104,7 +104,7 @@ def test_a_lost_connection_is_replaced_and_a_lost_response_is_resolved(
 ):
     with closing(Inline(through(proxy, postgres.url(table=table), postgres))) as proxied:
         etag = proxied.put("a", b"1")
-        proxy.lose_next_answer(after=b"_write\x00\x00")
+        proxy.lose_next_response(after=b"_write\x00\x00")
         etag = proxied.put("a", b"2", if_match=etag)
         assert proxied.get("a") == Entry(b"2", etag)
         proxy.cut()

@@ -100,7 +100,7 @@ class TestGroups:
             url = redis_server.url(namespace=namespace)
             async with open_state_store(through(proxy, url, redis_server)) as store:
                 await store.put("a", b"1")
-                proxy.lose_next_answer(after=b"EVALSHA")
+                proxy.lose_next_response(after=b"EVALSHA")
                 etags = await asyncio.gather(
                     *(store.put(f"{n}", b"1", if_absent=True) for n in range(20))
                 )
