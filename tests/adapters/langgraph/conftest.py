@@ -41,6 +41,13 @@ def new_saver(new_state_store):
         yield new
 
 
+@pytest.fixture(params=["sqlite", "files", "postgresql"])
+def new_durable_saver(request):
+    """Runs a test on each kind of durable store: inline, without batches, and with a server."""
+    with open_savers(make_opener(request.param, request)) as new:
+        yield new
+
+
 @pytest.fixture(params=["memory", "sqlite"])
 def new_local_saver(request):
     """Runs a test on the fastest backends: opens savers on one empty store."""

@@ -200,8 +200,8 @@ def test_a_time_needs_a_time_zone(saver, time, error):
         saver.rollback_threads(["t"], to=time)
 
 
-def test_threads_are_rolled_back_on_every_store(new_saver):
-    saver = new_saver()
+def test_threads_are_rolled_back_on_every_store(new_durable_saver):
+    saver = new_durable_saver()
     graph = build_agent(saver)
     graph.invoke(user_message("monday", "1"), at())
     to = now()
@@ -210,7 +210,7 @@ def test_threads_are_rolled_back_on_every_store(new_saver):
         "started_later"
     ]
     assert [each.outcome for each in saver.rollback_threads(["t"], to=to)] == ["rolled_back"]
-    assert len(contents(build_agent(new_saver()), "t")) == 4
+    assert len(contents(build_agent(new_durable_saver()), "t")) == 4
 
 
 @async_test

@@ -14,11 +14,11 @@ from support.async_tests import run_async
 IDS = ["a/b/../c", "%2F", "é ☃ \U0001f600", "..", " ", "a|b:c", "line\nbreak", "x" * 256, 7]
 
 
-def test_a_thread_id_may_have_any_characters(new_saver):
-    graph = build_steps(new_saver())
+def test_a_thread_id_may_have_any_characters(new_durable_saver):
+    graph = build_steps(new_durable_saver())
     for thread_id in IDS:
         graph.invoke({"log": [f"in {thread_id}"]}, at(thread_id))
-    graph = build_steps(new_saver())
+    graph = build_steps(new_durable_saver())
     for thread_id in IDS:
         found = graph.invoke(Command(resume="yes"), at(thread_id))["log"]
         assert found == [f"in {thread_id}", "one", "answer yes", "two"]

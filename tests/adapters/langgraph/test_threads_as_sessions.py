@@ -14,7 +14,7 @@ from cli.conftest import isolate_environment, run  # noqa: F401 - fixtures
 from holdfast import Catalog, Session, SnapshotManager, open_state_store
 from holdfast.adapters.langgraph import HoldfastSaver
 from support.async_tests import run_async
-from support.backends import BACKENDS, make_opener
+from support.backends import make_opener
 from support.rest_api import connect
 
 URL = "sqlite:///state.db"
@@ -92,7 +92,7 @@ def test_a_fork_of_a_thread_continues(run, store):  # noqa: F811
     assert run("state", "verify").code == 0
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ["sqlite", "files", "postgresql"])
 def test_a_thread_exported_to_another_store_continues_there(run, store, request, backend):  # noqa: F811
     for thread in ("talk", "ask"):
         out = f"{thread}.json.gz"

@@ -92,20 +92,22 @@ def test_nested_branches_are_independent(new_local_saver):
     assert graph.get_state(root).values["messages"][0].content == "monday"
 
 
-def test_delta_channels_are_rebuilt_on_every_branch(new_saver):
-    graph = build_deltas(new_saver(), frequency=4)
+def test_delta_channels_are_rebuilt_on_every_branch(new_durable_saver):
+    graph = build_deltas(new_durable_saver(), frequency=4)
     for number in range(4):
         graph.invoke({"log": [number]}, at())
-    states = list(build_deltas(new_saver(), frequency=4).get_state_history(at()))
+    states = list(build_deltas(new_durable_saver(), frequency=4).get_state_history(at()))
     assert [state.values["log"] for state in states if not state.next][::-1] == [
         [each for number in range(count) for each in (number, "one", "two")]
         for count in range(1, 5)
     ]
     old = next(state for state in states if state.values["log"][-1:] == [1])
-    graph = build_deltas(new_saver(), frequency=4)
+    graph = build_deltas(new_durable_saver(), frequency=4)
     assert graph.invoke(None, old.config)["log"] == [0, "one", "two", 1, "one", "two"]
     assert graph.invoke({"log": ["other"]}, at())["log"][5:] == ["two", "other", "one", "two"]
-    assert build_deltas(new_saver(), 4).get_state(states[0].config).values == states[0].values
+    assert (
+        build_deltas(new_durable_saver(), 4).get_state(states[0].config).values == states[0].values
+    )
 
 
 @async_test
