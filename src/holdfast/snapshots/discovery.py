@@ -32,8 +32,8 @@ async def iterate_folders(
 ) -> AsyncIterator[str]:
     """Yield the first ``depth`` parts of all keys with a prefix, each once, with a final slash.
 
-    One call lists a page of keys, and the next one continues after the last folder in it. So many
-    small folders are found with one call, and of a large one only a few keys are listed.
+    Each call lists a page of keys, and the next one continues after the last folder in it: one
+    call finds all folders that are small, and lists only a few keys of a large one.
     """
     start, size = start_after, MIN_PAGE_SIZE
     while True:

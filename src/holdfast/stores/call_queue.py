@@ -122,7 +122,7 @@ class CallQueue(Generic[Request, Outcome]):
             await asyncio.wait([group.task])
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Send what waits if a lane is free, and otherwise when the oldest call has stalled."""
+        """Send the queued calls if a lane is free, or when the oldest one has stalled."""
         if not self._waiting:
             return
         patience = self._waiting[0].since + STALL - loop.time()

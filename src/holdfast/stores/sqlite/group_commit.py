@@ -1,7 +1,7 @@
 """Group commit: the calls that are queued for a database are written in one transaction.
 
 Syncing the disk takes longer than all the rest of a small write, so calls that arrive during a sync
-wait and share the next one. Whoever holds the lock writes for all: the store's own thread, or a
+wait and share the next one. The thread that holds the lock writes for all: the store's own, or a
 thread that runs its call inline. A call stays in the queue until it is done, so a writer that is
 interrupted leaves it to the next one.
 """
@@ -100,7 +100,7 @@ class GroupCommit(ForkAware):
                 while not call.is_done:
                     self._write_group()
         except BaseException:
-            call.is_abandoned = True  # not to be written when nobody waits for it
+            call.is_abandoned = True  # it has no caller any more
             raise
         if call.error is not None:
             raise call.error

@@ -69,7 +69,7 @@ class WriteCall:
         return cls([Put(key, b"", if_match)], deletes=True)
 
     def is_cancelled(self) -> bool:
-        """Whether nobody waits for the call, so that it is not to be started."""
+        """Whether the caller gave up, so that the call must not be started."""
         return self.is_abandoned if self.future is None else self.future.cancelled()
 
     def apply(self, etags: dict[str, str | None], changes: dict[str, Put | None]) -> None:
