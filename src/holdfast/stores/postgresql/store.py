@@ -16,6 +16,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo, timeout_from_conni
 from holdfast.errors import StateStoreError, short_repr
 from holdfast.stores.backend import etag_mismatch_error
 from holdfast.stores.base import Etags
+from holdfast.stores.batch_write import BatchWrite, new_token
 from holdfast.stores.entries import Condition, Entry, Put
 from holdfast.stores.postgresql.client import LOCK, PostgresClient
 from holdfast.stores.postgresql.connection import Connection, pack_int8, pack_texts
@@ -33,7 +34,6 @@ from holdfast.stores.postgresql.writes import WriteRequest, write_alone
 from holdfast.stores.remote import PATIENCE, TIMEOUT, RemoteStateStore
 from holdfast.stores.urls import StoreURL
 from holdfast.stores.validation import KeyRange
-from holdfast.stores.write_batch import WriteBatch, new_token
 
 TABLE = "holdfast_entries"
 POOL = 10
@@ -139,7 +139,7 @@ class PostgresStateStore(RemoteStateStore[PostgresClient]):
         return (await self._put_many([put]))[0]
 
     async def _put_many(self, puts: Sequence[Put], conditions: Sequence[Condition] = ()) -> Etags:
-        batch = WriteBatch.create(puts, conditions)
+        batch = BatchWrite.create(puts, conditions)
         request = WriteRequest(batch)
 
         async def write(connection: Connection) -> bool:

@@ -8,6 +8,7 @@ from operator import itemgetter
 import psycopg
 
 from holdfast.errors import ConflictError
+from holdfast.stores.batch_write import BatchWrite
 from holdfast.stores.postgresql.connection import (
     BYTEA_ARRAY,
     INT4_ARRAY,
@@ -17,7 +18,6 @@ from holdfast.stores.postgresql.connection import (
     pack_array,
 )
 from holdfast.stores.postgresql.statements import Statements, index_key, sanitize_etag
-from holdfast.stores.write_batch import WriteBatch
 
 MAX_ROWS = 512
 MAX_BYTES = 1_000_000
@@ -34,10 +34,10 @@ class WriteRequest:
     """A batch as rows of the statement.
 
     A row has head, digest and tail of the key, the expected etag, the new etag and the value. Those
-    of the conditions come first, as in the numbers of ``WriteBatch.conflict``.
+    of the conditions come first, as in the numbers of ``BatchWrite.conflict``.
     """
 
-    def __init__(self, batch: WriteBatch) -> None:
+    def __init__(self, batch: BatchWrite) -> None:
         self.batch = batch
         self.read = {condition.key for condition in batch.conditions}
         self.written = {put.key for put in batch.puts}

@@ -28,13 +28,13 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from holdfast.errors import StateStoreError, short_repr
 from holdfast.stores.backend import etag_mismatch_error
 from holdfast.stores.base import Etags
+from holdfast.stores.batch_write import BatchWrite, new_token
 from holdfast.stores.call_queue import CallQueue, Take
 from holdfast.stores.entries import Condition, Entry, Put
 from holdfast.stores.redis.errors import ConnectError, PoolTimeoutError, explain_error
 from holdfast.stores.remote import PATIENCE, TIMEOUT, RemoteStateStore
 from holdfast.stores.urls import StoreURL
 from holdfast.stores.validation import KeyRange
-from holdfast.stores.write_batch import WriteBatch, new_token
 
 NAMESPACE = "holdfast"
 POOL = 10
@@ -258,7 +258,7 @@ class RedisStateStore(RemoteStateStore[RedisClient]):
         return (await self._put_many([put]))[0]
 
     async def _put_many(self, puts: Sequence[Put], conditions: Sequence[Condition] = ()) -> Etags:
-        batch = WriteBatch.create(puts, conditions)
+        batch = BatchWrite.create(puts, conditions)
         members = [put.key.encode() for put in puts]
         needed = [condition.key.encode() for condition in conditions]
         expected = [encode_condition(condition.etag)[1] for condition in conditions]

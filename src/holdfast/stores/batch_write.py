@@ -13,7 +13,7 @@ from holdfast.stores.entries import Condition, Put
 
 
 @dataclass(frozen=True, slots=True)
-class WriteBatch:
+class BatchWrite:
     """Puts with their new etags, conditions, and the token that all attempts share."""
 
     puts: Sequence[Put]
