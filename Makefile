@@ -81,7 +81,7 @@ test-compiled: $(VENV)/tools $(VENV)/package
 test-pure: $(VENV)/tools
 	@rm -rf build/pure && mkdir -p build/pure && cp -r src/holdfast build/pure/
 	@find build/pure -name '*.so' -delete -o -name '*.pyd' -delete
-	HOLDFAST_EXPECT=interpreted PYTHONPATH=build/pure $(PYTEST) -q $(PARALLEL) \
+	HOLDFAST_EXPECT=interpreted PYTHONPATH=build/pure $(PYTEST) -q \
 		tests/state tests/values tests/log/test_timeline.py tests/log/test_event_log.py \
 		tests/test_public_api.py
 

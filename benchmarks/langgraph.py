@@ -285,7 +285,7 @@ def main() -> None:
             rows += build_rows(SAVERS[name].database, name, results)
     if rows:
         print(format_table(f"{turns} turns of a graph", rows, "peer", [OURS]))
-    if not options.smoke:
+    if not options.smoke and not options.short and options.only is None:
         keep("langgraph", [*short, *rows], turns=turns)
 
 

@@ -15,7 +15,7 @@ from support.backends import BACKENDS, make_opener
 
 # Times on a shared machine vary, so Hypothesis has no deadlines.
 settings.register_profile(
-    "quick", deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow]
+    "quick", deadline=None, max_examples=12, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile(
     "thorough", deadline=None, max_examples=2000, suppress_health_check=[HealthCheck.too_slow]
