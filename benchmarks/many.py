@@ -177,7 +177,7 @@ def main() -> None:
                 print(f"{database}, {count:,} sessions, {name}: {1 / seen.per_save:,.0f} saves/s")
             rows += rows_of(database, counts, found)
     print(format_table(f"{turns} turns of each session", rows, "peer", [OURS]))
-    if not options.smoke:
+    if not options.smoke and options.only is None:
         keep("many", rows, turns=turns)
 
 

@@ -49,7 +49,7 @@ def submit(queue, *requests):
     return [asyncio.create_task(queue.submit(request)) for request in requests]
 
 
-async def settle():
+async def run_ready_tasks():
     for _ in range(6):
         await asyncio.sleep(0)
 
@@ -59,15 +59,15 @@ async def test_calls_that_arrive_while_one_is_on_its_way_are_sent_together():
     wire = Wire()
     queue = CallQueue(wire.send, max_lanes=4)
     first = submit(queue, "a")
-    await settle()
+    await run_ready_tasks()
     others = submit(queue, "b", "c", "d", "e")
-    await settle()
+    await run_ready_tasks()
     assert wire.sent == [["a"]]
     wire.answer(0)
-    await settle()
+    await run_ready_tasks()
     assert wire.sent == [["a"], ["b", "c", "d"]]
     wire.answer(1, ["B", ValueError("c"), "D"])
-    await settle()
+    await run_ready_tasks()
     wire.answer(2)
     found = await asyncio.gather(*first, *others, return_exceptions=True)
     assert [str(outcome) for outcome in found] == ["A", "B", "c", "D", "E"]
@@ -78,11 +78,11 @@ async def test_a_failure_fails_the_group_and_no_other_call():
     wire = Wire()
     queue = CallQueue(wire.send, max_lanes=1)
     calls = submit(queue, "a", "b", "c", "d", "e")
-    await settle()
+    await run_ready_tasks()
     wire.groups[0][1].set_exception(OSError("lost"))
-    await settle()
+    await run_ready_tasks()
     wire.groups[1][1].set_exception(OSError("cut"))
-    await settle()
+    await run_ready_tasks()
     wire.answer(2)
     found = await asyncio.gather(*calls, return_exceptions=True)
     assert [str(outcome) for outcome in found] == ["lost", "cut", "cut", "cut", "E"]
@@ -107,14 +107,14 @@ async def test_a_cancelled_call_is_not_sent_or_is_over():
     wire = Wire()
     queue = CallQueue(wire.send, max_lanes=1)
     first, one, two = submit(queue, "a", "b", "c")
-    await settle()
+    await run_ready_tasks()
     wire.answer(0)
-    await settle()
+    await run_ready_tasks()
     (waiting,) = submit(queue, "d")
-    await settle()
+    await run_ready_tasks()
     waiting.cancel()
     one.cancel()
-    await settle()
+    await run_ready_tasks()
     assert waiting.cancelled()
     assert not one.done()  # the group may still be applied
     wire.answer(1)
@@ -147,16 +147,16 @@ async def test_a_group_that_nobody_waits_for_is_cancelled():
     wire = Wire()
     queue = CallQueue(wire.send, max_lanes=1)
     first, *calls = submit(queue, "a", "b", "c")
-    await settle()
+    await run_ready_tasks()
     first.cancel()
-    await settle()
+    await run_ready_tasks()
     assert wire.cancelled == [["a"]]
     for call in calls:
         call.cancel()
     await asyncio.wait(calls)
     assert wire.cancelled == [["a"], ["b", "c"]]
     (later,) = submit(queue, "d")
-    await settle()
+    await run_ready_tasks()
     wire.answer(2)
     assert await later == "D"
 
@@ -167,7 +167,7 @@ async def test_a_group_that_hangs_does_not_block_the_next(monkeypatch):
     wire = Wire()
     queue = CallQueue(wire.send, max_lanes=2)
     calls = submit(queue, "a")
-    await settle()
+    await run_ready_tasks()
     calls += submit(queue, "b")
     await wire.wait_for_group(2)
     wire.answer(1)
@@ -179,6 +179,6 @@ async def test_a_group_that_hangs_does_not_block_the_next(monkeypatch):
     assert len(wire.groups) == 3  # no more lanes
     wire.answer(0)
     wire.answer(2)
-    await settle()
+    await run_ready_tasks()
     wire.answer(3)
     assert await asyncio.gather(*calls) == ["A", "B", "C", "D"]
