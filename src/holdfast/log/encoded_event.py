@@ -90,7 +90,8 @@ def new_event(
 ) -> EncodedEvent:
     """Return an event with a new id and the current time; its type and names are valid.
 
-    ``path`` is the path of the value to set in errors, if there is only one.
+    Values to set may be encoded already. ``path`` is the path of the value to set in errors, if
+    there is only one.
 
     Raises:
         UnsupportedValueError: The data or a value cannot be stored.
@@ -132,7 +133,10 @@ def encode_event(
     rows: list[object] = []
     values: list[bytes] = []
     for space, key, value in changes["set"]:
-        encoded = encode_at(value, path or f"$.{space}.{key}")
+        if type(value) is EncodedValue:
+            encoded = value
+        else:
+            encoded = encode_at(value, path or f"$.{space}.{key}")
         batch.add(space, key, encoded.data)
         rows.append((space, key, _raw(encoded.json)))
         values.append(encoded.canonical)

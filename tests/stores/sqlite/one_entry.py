@@ -12,13 +12,17 @@ def connections(store):
 
 
 def during_transaction(monkeypatch, act):
-    """Call ``act(database, calls)`` within each transaction, after the calls were applied."""
+    """Call ``act(database, calls)`` within each transaction, after the calls were applied.
+
+    A call that is alone gets a transaction of several statements too.
+    """
 
     def apply_and_act(database, calls):
         apply_calls(database, calls)
         act(database, calls)
 
     monkeypatch.setattr(group_commit, "apply_calls", apply_and_act)
+    monkeypatch.setattr(group_commit, "write_alone", lambda *_: False)
 
 
 async def put_one(path, key="a", value=b"1", **options):

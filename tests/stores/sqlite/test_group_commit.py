@@ -14,6 +14,7 @@ import pytest
 from holdfast import Condition, ConflictError, Put, StateStoreError
 from holdfast.stores.local import RUN_INLINE
 from holdfast.stores.sqlite import SqliteStateStore, group_commit
+from holdfast.stores.sqlite.write_calls import write_alone
 from holdfast.testing.checks import collect_keys
 from stores.sqlite.one_entry import connections, during_transaction
 from support.async_tests import run_async
@@ -380,6 +381,62 @@ def test_an_interrupted_writer_leaves_the_calls_of_others_to_the_next(path, monk
         await store.close()
 
     run_async(finish())
+
+
+def test_a_call_that_is_alone_takes_one_statement(path):
+    store = SqliteStateStore(path)
+    etag = run_without_loop(store.put("a", b"1"))
+    statements = []
+    store._connections._writer.set_trace_callback(statements.append)
+    puts = [Put("a", b"2" * 2000, if_match=etag), Put("b", b"1", if_absent=True), Put("c", b"1")]
+    run_without_loop(store.put_many(puts))
+    large = [Put("d", b"1" * 2000), Put("e", b"1" * 2000)]
+    found = run_without_loop(store.get_many(["a", "b"]))
+    run_without_loop(
+        store.put_many(large, conditions=[Condition(key, found[key].etag) for key in "ab"])
+    )
+    store._connections._writer.set_trace_callback(None)
+    assert [text.split()[0] for text in statements] == ["INSERT", "INSERT"]
+    found = run_without_loop(store.get_many(list("abcde")))
+    assert [found[key].value[:1] for key in "abcde"] == [b"2", b"1", b"1", b"1", b"1"]
+    run_async(store.close())
+
+
+@pytest.mark.parametrize(
+    ("puts", "conditions", "key"),
+    [
+        ([Put("new", b"1"), Put("a", b"2", if_absent=True)], [], "a"),
+        ([Put("new", b"1"), Put("a", b"2", if_match="other")], [], "a"),
+        ([Put("new", b"1"), Put("b", b"2", if_match="other")], [], "b"),
+        ([Put("new", b"1")], [Condition("a", "other")], "a"),
+        ([Put("new", b"1")], [Condition("b", "other")], "b"),
+    ],
+)
+def test_a_call_that_is_alone_writes_nothing_if_a_condition_fails(path, puts, conditions, key):
+    store = SqliteStateStore(path)
+    run_without_loop(store.put("a", b"1"))
+    with pytest.raises(ConflictError) as caught:
+        run_without_loop(store.put_many(puts, conditions=conditions))
+    assert caught.value.key == key
+    assert run_without_loop(store.get_many(["a", "b", "new"])).keys() == {"a"}
+    run_async(store.close())
+
+
+def test_an_interrupt_after_a_call_that_is_alone_does_not_repeat_it(path, monkeypatch):
+    store = SqliteStateStore(path)
+
+    def write_and_interrupt(*args):
+        assert write_alone(*args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(group_commit, "write_alone", write_and_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run_without_loop(store.put("a", b"1", if_absent=True))
+    run_without_loop(store.put("b", b"1"))
+    assert not store._group_commit._queue
+    assert run_without_loop(store.get_many(["a", "b"])).keys() == {"a", "b"}
+    run_async(store.close())
 
 
 def test_stores_on_the_same_file_share_a_connection_until_the_last_is_closed(path):

@@ -52,8 +52,8 @@ from holdfast.snapshots.session_state import SESSION, STATUS, message_key, messa
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store, get_encoded
-from holdfast.values.binary_encoding import decode, encode
 from holdfast.values.exact_copy import UNCOPYABLE, copy_plain, find_unequal
+from holdfast.values.json_encoding import EncodedValue, encode_value
 
 MIN_LIST_ITEMS = 16
 """Lists of this length are stored with one entry per item."""
@@ -95,10 +95,10 @@ class CheckpointChanges:
         versions: ChannelVersions,
         parent_state: ParentState | None = None,
     ) -> Mapping[str, Any]:
-        """Add the changes from the current checkpoint to this one, and return its entry.
+        """Add the changes from the current checkpoint to this one.
 
-        ``before`` is the entry of the current one. ``parent_state`` is the state of the parent, if
-        that is not the current one.
+        Return its entry without metadata. ``before`` is the entry of the current one.
+        ``parent_state`` is the state of the parent, if that is not the current one.
         """
         ns, store = self._ns, self._store
         values = checkpoint["channel_values"]
@@ -126,16 +126,17 @@ class CheckpointChanges:
             if store.get(SESSION, STATUS) != status:
                 self._set[SESSION, STATUS] = status
         rest = {name: value for name, value in checkpoint.items() if name not in STORED_SEPARATELY}
-        entry = self._set[CHECKPOINTS, checkpoint_key(ns)] = {
+        entry = {
             "id": checkpoint["id"],
             "parent": parent,
             "values": sorted(values.keys() - lists),
             "lists": sorted(lists),
             "versions": dict(all_versions),
-            "metadata": decode(self._codec.encode(dict(metadata), "metadata")),
-            "checkpoint": decode(self._codec.encode(rest, "checkpoint")),
             **deltas,
         }
+        self._set[CHECKPOINTS, checkpoint_key(ns)] = self._codec.encode_dict(
+            entry, {"metadata": metadata, "checkpoint": rest}, "metadata"
+        )
         return entry
 
     def add_write(self, write: Write) -> None:
@@ -152,10 +153,10 @@ class CheckpointChanges:
         if self._store.contains(space, key):
             self._delete.add((space, key))
 
-    def _set_encoded(self, space: str, key: str, data: bytes) -> None:
+    def _set_encoded(self, space: str, key: str, value: EncodedValue) -> None:
         # The bytes tell 1 from True.
-        if get_encoded(self._store, space, key) != data:
-            self._set[space, key] = decode(data)
+        if get_encoded(self._store, space, key) != value.data:
+            self._set[space, key] = value
 
     def _set_items(self, name: str, items: list[Any]) -> None:
         space = items_space(self._ns, name)
@@ -164,8 +165,8 @@ class CheckpointChanges:
         # Copied before they are encoded, so that a change in between is found later.
         self.new_copies[space] = before.update(items, changed)
         for number in changed:
-            data = self._codec.encode(items[number], f"channel {name!r}, item {number},")
-            self._set_encoded(space, message_key(number), data)
+            item = self._codec.encode(items[number], f"channel {name!r}, item {number},")
+            self._set_encoded(space, message_key(number), item)
         number = len(items)
         while self._store.contains(space, message_key(number)):
             self._delete.add((space, message_key(number)))
@@ -203,7 +204,7 @@ class CheckpointChanges:
             new, seeds = carry_over(parent_state, self._ns, channels)
         for (space, key), value in new.items():
             self._delete.discard((space, key))
-            self._set_encoded(space, key, encode(value))
+            self._set_encoded(space, key, encode_value(value))
         stale = {name for name in (before or {}).get(SEEDS, ()) if name not in values}
         for space, key in old.keys() - new.keys():
             if space == deltas_space(self._ns) or key in stale:

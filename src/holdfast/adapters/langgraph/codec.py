@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import reprlib
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import chain
 from typing import Any, TypeAlias, cast
 
 from langchain_core.messages import (
@@ -31,8 +32,8 @@ from langgraph.checkpoint.serde.event_hooks import SerdeEvent, register_serde_ev
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from holdfast.errors import InvalidDocumentError, UnsupportedValueError, short_repr
-from holdfast.values.binary_encoding import encode
 from holdfast.values.extensions import MAX_DEPTH
+from holdfast.values.json_encoding import EncodedValue, encode_value
 from holdfast.values.lowering import NATIVE, is_plain, registered_types
 
 KIND = "langchain"
@@ -62,23 +63,46 @@ class Codec:
     def __init__(self, serde: SerializerProtocol) -> None:
         self.serde = serde
 
-    def encode(self, value: Any, what: str) -> bytes:
+    def encode(self, value: Any, what: str) -> EncodedValue:
         """Return a channel value as a session stores it, encoded; ``what`` names it in errors.
 
         Raises:
             UnsupportedValueError: LangGraph's serializer refuses the value.
 
         """
+        try:
+            return encode_value(self._to_tree(value, what))
+        except UnsupportedValueError:  # too deep, or text that is not valid
+            return encode_value(self._serialize(value, what))
+
+    def encode_dict(
+        self, fields: Mapping[str, Any], values: Mapping[str, Any], what: str
+    ) -> EncodedValue:
+        """Return a dict of plain fields, and of values as `encode` stores them, encoded.
+
+        Raises:
+            UnsupportedValueError: LangGraph's serializer refuses a value.
+
+        """
+        try:
+            trees = {name: self._to_tree(value, what) for name, value in values.items()}
+            return encode_value({**fields, **trees})
+        except UnsupportedValueError:
+            trees = {name: self._serialize(value, what) for name, value in values.items()}
+            return encode_value({**fields, **trees})
+
+    def _to_tree(self, value: Any, what: str) -> Any:
+        """Return a channel value as a session stores it. It shares parts with the value."""
         kind = type(value)
+        tree = UNSUPPORTED
         if kind in ROLES:
-            data = encode_exactly(message_to_dict(value))
-        elif kind is dict and KIND in value:
-            data = None
-        else:
-            data = encode_exactly(value)
-            if data is None and (kind is list or kind is dict):
-                data = encode_exactly(messages_to_tree(value))
-        return encode(self._serialize(value, what)) if data is None else data
+            tree = message_to_dict(value)
+        elif kind is not dict or KIND not in value:
+            if is_exact(value):
+                return value
+            if kind is list or kind is dict:
+                tree = messages_to_tree(value)
+        return tree if is_exact(tree) else self._serialize(value, what)
 
     def _serialize(self, value: Any, what: str) -> dict[str, Any]:
         try:
@@ -137,25 +161,20 @@ def first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def encode_exactly(value: Any) -> bytes | None:
-    """Return the encoding of a value, or None if a session does not store it exactly."""
-    try:
-        data = encode(value)
-    except UnsupportedValueError:
-        return None
-    return data if is_plain(value, MAX_DEPTH) or is_exact(value) else None
-
-
 def is_exact(value: Any) -> bool:
     """Return whether all parts of a value have types that a session restores.
 
     It stores a str enum as a str and a named tuple as a tuple, which a graph would notice.
     """
+    return is_plain(value, MAX_DEPTH) or has_exact_types(value, MAX_DEPTH)
+
+
+def has_exact_types(value: Any, room: int) -> bool:
+    """Return the same for a value that is nested at most ``room`` levels deep."""
     kind = type(value)
-    if kind is dict:
-        return all(map(is_exact, value)) and all(map(is_exact, value.values()))
-    if kind in CONTAINERS:
-        return all(map(is_exact, value))
+    if kind is dict or kind in CONTAINERS:
+        parts = chain(value, value.values()) if kind is dict else value
+        return room > 0 and all(has_exact_types(part, room - 1) for part in parts)
     return kind in NATIVE or kind in registered_types
 
 

@@ -58,6 +58,7 @@ from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Put
 from holdfast.stores.local import RUN_INLINE
 from holdfast.values.binary_encoding import decode, encode
+from holdfast.values.json_encoding import EncodedValue
 
 NO_WRITES = encode([])
 MAX_LATE = 64
@@ -261,9 +262,11 @@ class Thread:
         is_deferred: bool = False,
     ) -> None:
         """Store the writes of a task after a checkpoint; in the background, if ``is_deferred``."""
-        for each in writes:
-            # Encoded now, because it is written later and the caller may change it.
-            each.value = decode(codec.encode(each.value, f"a write to {each.channel!r}"))
+        # Encoded now, because they are written later and the caller may change them.
+        encoded = [
+            codec.encode_dict(each.fields, {"value": each.value}, f"a write to {each.channel!r}")
+            for each in writes
+        ]
         names = [each.channel for each in writes]
         about = {"checkpoint_id": id_, "ns": ns, "task_id": writes[0].task_id, "channels": names}
 
@@ -271,14 +274,15 @@ class Thread:
             working = committer.working
             current = self._get_entry(committer, ns)
             if current is None or current["id"] != id_:
-                self._record_late(committer, about, writes)
+                self._record_late(committer, about, encoded)
                 return
             space, known = writes_space(ns), working.store.contains
-            new = [each for each in writes if each.index < 0 or not known(space, each.key)]
-            if new:
-                sets: list[tuple[str, str, Any]] = [
-                    (space, each.key, each.to_dict()) for each in new
-                ]
+            sets: list[tuple[str, str, Any]] = [
+                (space, each.key, value)
+                for each, value in zip(writes, encoded, strict=True)
+                if each.index < 0 or not known(space, each.key)
+            ]
+            if sets:
                 status = next((STATUSES[name] for name in names if name in STATUSES), None)
                 if status is not None and not ns:
                     sets.append((SESSION, STATUS, status))
@@ -288,7 +292,7 @@ class Thread:
         await self._commit(change, linger=LINGER_SECONDS, is_deferred=is_deferred)
 
     def _record_late(
-        self, committer: Committer, about: dict[str, Any], writes: Sequence[Write]
+        self, committer: Committer, about: dict[str, Any], writes: Sequence[EncodedValue]
     ) -> None:
         """Record writes to a checkpoint that is not current in the event, not in the state.
 
@@ -298,7 +302,7 @@ class Thread:
         key = f"{about['ns']}|{about['checkpoint_id']}"
         seq = working.head.seq + len(working.pending) + 1
         known = working.store.get(LATE, key, [])
-        stored = [each.to_dict() for each in writes]
+        stored = [decode(each.data) for each in writes]
         changes: Changes = {"set": [(LATE, key, [*known, seq])], "delete": []}
         working.record_owned(WRITES_EVENT, {**about, "writes": stored}, changes)
         self._cache_late(seq, encode(stored))

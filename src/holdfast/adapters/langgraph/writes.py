@@ -46,15 +46,19 @@ class Write:
         """The key of the write in the state."""
         return f"{self.task_id}|{self.index}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the write as a session stores it."""
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What a session stores of the write besides the value."""
         return {
             "task_id": self.task_id,
             "path": self.task_path,
             "index": self.index,
             "channel": self.channel,
-            "value": self.value,
         }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the write, whose value is a stored one, as a session stores it."""
+        return {**self.fields, "value": self.value}
 
 
 def write_from_dict(data: Mapping[str, Any]) -> Write:

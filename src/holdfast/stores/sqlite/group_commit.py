@@ -24,7 +24,7 @@ from holdfast.errors import StateStoreError
 from holdfast.process_fork import ForkAware, ForkSafeLock
 from holdfast.stores.sqlite.connections import Connections, reclaim_space
 from holdfast.stores.sqlite.errors import explain_error, may_be_written
-from holdfast.stores.sqlite.write_calls import WriteCall, apply_calls
+from holdfast.stores.sqlite.write_calls import WriteCall, apply_calls, write_alone
 
 # Of one transaction. A call that is larger gets its own.
 MAX_CALLS = 512
@@ -135,12 +135,14 @@ class GroupCommit(ForkAware):
         connections.begin_use()
         try:
             database = connections.writing()
+            group = self._write_alone(database) if waiting == 1 else []
             try:
-                # Calls that are queued while this waits for other processes join the group.
-                database.execute("BEGIN IMMEDIATE")
-                group = self._choose_group()
-                apply_calls(database, group)
-                database.execute("COMMIT")
+                if not group:
+                    # Calls that are queued while this waits for other processes join the group.
+                    database.execute("BEGIN IMMEDIATE")
+                    group = self._choose_group()
+                    apply_calls(database, group)
+                    database.execute("COMMIT")
             except BaseException as error:
                 # SQLite may have rolled back by itself, as on a full disk.
                 if database.in_transaction:
@@ -159,6 +161,16 @@ class GroupCommit(ForkAware):
             self._reclaim_space(database, group)
         finally:
             connections.end_use()
+
+    def _write_alone(self, database: sqlite3.Connection) -> list[WriteCall]:
+        """Write the only call of the queue; return it, or nothing if it was not written."""
+        call = self._queue[0]
+        try:
+            return [call] if write_alone(database, call) else []
+        except BaseException as error:
+            if not isinstance(error, Exception):  # an interrupt, maybe after the commit
+                self._fail([call], StateStoreError("the write was interrupted, maybe after it"))
+            raise
 
     def _choose_group(self) -> list[WriteCall]:
         """Return the first calls of the queue that are not cancelled, up to the limits."""

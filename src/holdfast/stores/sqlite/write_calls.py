@@ -3,7 +3,7 @@
 The etags that the calls depend on are read first. Then the calls are decided one after the other,
 each on what the ones before it leave, as if each had a transaction of its own, and what they change
 is written at the end. So a call that conflicts has written nothing that had to be undone, and a
-group takes few statements.
+group takes few statements. A call that is alone usually takes one, which is its own transaction.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ T = TypeVar("T")
 # badly next to large ones: so large and small rows have separate ranges of numbers.
 LARGE = 1024
 FIRST_SMALL = 1 << 40
-LAST_ROWS = f"""
-SELECT (SELECT max(rowid) FROM entries WHERE rowid < {FIRST_SMALL}),
-(SELECT max(rowid) FROM entries)"""  # noqa: S608
+LAST_LARGE = f"(SELECT max(rowid) FROM entries WHERE rowid < {FIRST_SMALL})"  # noqa: S608
+LAST_SMALL = "(SELECT max(rowid) FROM entries)"
+ETAG = "(SELECT etag FROM entries WHERE key = ?)"
 # With a new number, because a small value in the place of a large one leaves its page half empty.
 REPLACE = "DO UPDATE SET rowid = excluded.rowid, etag = excluded.etag, value = excluded.value"
 # Keys or rows of a statement. SQLite compiles each number of them once for a connection.
@@ -134,6 +134,29 @@ def apply_calls(database: sqlite3.Connection, calls: Sequence[WriteCall]) -> Non
         database.execute(insert_statement(len(part)), [*chain(*part)])
 
 
+def write_alone(database: sqlite3.Connection, call: WriteCall) -> bool:
+    """Write one call with one statement; return False if nothing was written.
+
+    That is so if a condition does not hold, and for a call that deletes or writes many rows.
+    """
+    puts = call.puts
+    if call.deletes or not 0 < len(puts) <= CHUNK:
+        return False
+    expected: list[str | None] = []
+    for condition in call.conditions:
+        expected += (condition.key, condition.etag)
+    for put in puts:
+        if put.if_absent or put.if_match is not None:
+            expected += (put.key, put.if_match)
+    call.result = [new_etag() for _ in puts]
+    rows: list[int | str | bytes | None] = []
+    for number, (put, etag) in enumerate(zip(puts, call.result, strict=True), 1):
+        is_large = len(put.value) > LARGE
+        rows += (number if is_large else -number, put.key, etag, put.value)
+    statement = insert_if_statement(len(puts), len(expected) // 2)
+    return database.execute(statement, [*rows, *expected]).rowcount == len(puts)
+
+
 def read_etags(
     database: sqlite3.Connection, keys: Sequence[str]
 ) -> tuple[int, int, dict[str, str | None]]:
@@ -156,7 +179,20 @@ def split(items: Sequence[T]) -> Iterable[Sequence[T]]:
 @cache
 def select_statement(count: int) -> str:
     """Return the query of the last rows and of the etags of some keys."""
-    return LAST_ROWS + ", (SELECT etag FROM entries WHERE key = ?)" * count  # noqa: S608
+    return f"SELECT {LAST_LARGE}, {LAST_SMALL}" + f", {ETAG}" * count
+
+
+@cache
+def insert_if_statement(count: int, conditions: int) -> str:
+    """Return the statement that writes some rows if some keys have the expected etags, or none."""
+    rows = " UNION ALL ".join(["SELECT ? AS number, ? AS key, ? AS etag, ? AS value"] * count)
+    holds = " AND ".join([f"{ETAG} IS ?"] * conditions)
+    return f"""
+        INSERT INTO entries (rowid, key, etag, value)
+        WITH last AS (SELECT {LAST_LARGE} AS large, {LAST_SMALL} AS small)
+        SELECT iif(number > 0, coalesce(large, 0) + number,
+                   max(coalesce(small, 0), {FIRST_SMALL}) - number), key, etag, value
+        FROM ({rows}), last WHERE {holds or 1} ON CONFLICT (key) {REPLACE}"""  # noqa: S608
 
 
 @cache
