@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from copy import copy
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from holdfast.errors import short_repr
 from holdfast.log.encoded_event import EncodedEvent, encode_at, new_event
@@ -37,8 +38,7 @@ MAX_TYPE_LENGTH = 256
 MAX_STEPS_BACK = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class CommitPoint:
+class CommitPoint(msgspec.Struct, frozen=True):
     """The first ``count`` pending events, and the state that they lead to."""
 
     count: int
@@ -94,6 +94,8 @@ class WorkingState:
     def apply(self, batch: WriteBatch) -> None:
         """Apply the changes of an event to the state."""
         self.message_count += write_batch(self.store, batch, MESSAGES)
+        if MESSAGES not in batch.namespaces:
+            return
         is_removed = False
         for space, key, data in zip(batch.namespaces, batch.keys, batch.data, strict=True):
             if space == MESSAGES:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from holdfast.errors import UnsupportedValueError, short_repr
 from holdfast.stores.entries import Condition, Put
 
@@ -79,12 +81,25 @@ def validate_puts(puts: Iterable[object]) -> list[Put]:
             raise TypeError(
                 f"put_many takes Put(key, value, if_match, if_absent), got {short_repr(put)}"
             )
-        write = validate_put(put.key, put.value, put.if_match, put.if_absent)
+        write = put if is_plain_put(put) else validate_put(*msgspec.structs.astuple(put))
         if write.key in keys:
             raise ValueError(f"key {short_repr(write.key)} appears twice in the batch")
         writes.append(write)
         keys.add(write.key)
     return writes
+
+
+def is_plain_put(put: Put) -> bool:
+    """Tell whether a write is valid as it is, as nearly all are."""
+    key = put.key
+    return (
+        type(key) is str
+        and key.isascii()
+        and 0 < len(key) <= MAX_KEY_BYTES
+        and type(put.value) is bytes
+        and put.if_match is None
+        and type(put.if_absent) is bool
+    )
 
 
 def validate_batch(
@@ -98,6 +113,8 @@ def validate_batch(
 
     """
     writes = validate_puts(puts)
+    if not conditions:
+        return writes, []
     keys = {put.key for put in writes}
     valid = []
     for condition in conditions:
