@@ -16,6 +16,7 @@ from setuptools import Extension, setup
 MYPY_OPTIONS = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
 
 COMPILED_MODULES = [
+    "src/holdfast/ids.py",
     "src/holdfast/values/extensions.py",
     "src/holdfast/values/scalars.py",
     "src/holdfast/values/lowering.py",

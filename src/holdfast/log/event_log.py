@@ -114,11 +114,12 @@ class EventLog:
             HoldfastError: The log is full.
 
         """
-        check_seq(after.seq + len(events))
+        last = after.seq + len(events)
+        check_seq(last)
         key = self.key(after.seq + 1)
         hashes, segment = link_segment(key, events, after.seq, after.hash)
-        put = Put(key, segment.encode(), if_absent=True)
-        end = Position(segment.last, segment.hash)
+        put = Put(key, segment.encode(), None, True)  # noqa: FBT003 - faster than by name
+        end = Position(last, hashes[-1])
         return PreparedSegment(after, tuple(events), hashes, segment, put, end)
 
     def encode_linked(self, events: Sequence[Event]) -> Put:

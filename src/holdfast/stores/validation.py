@@ -72,23 +72,6 @@ def validate_put(key: object, value: object, if_match: object, if_absent: object
     return Put(key, plain, etag, if_absent)
 
 
-def validate_puts(puts: Iterable[object]) -> list[Put]:
-    """Return writes to distinct keys. Raises what ``validate_put`` raises."""
-    writes = []
-    keys = set()
-    for put in puts:
-        if not isinstance(put, Put):
-            raise TypeError(
-                f"put_many takes Put(key, value, if_match, if_absent), got {short_repr(put)}"
-            )
-        write = put if is_plain_put(put) else validate_put(*msgspec.structs.astuple(put))
-        if write.key in keys:
-            raise ValueError(f"key {short_repr(write.key)} appears twice in the batch")
-        writes.append(write)
-        keys.add(write.key)
-    return writes
-
-
 def is_plain_put(put: Put) -> bool:
     """Tell whether a write is valid as it is, as nearly all are."""
     key = put.key
@@ -112,11 +95,19 @@ def validate_batch(
         TypeError: Something is not a ``Put`` or not a ``Condition``.
 
     """
-    writes = validate_puts(puts)
-    if not conditions:
-        return writes, []
-    keys = {put.key for put in writes}
-    valid = []
+    writes: list[Put] = []
+    keys = set()
+    for put in puts:
+        if not isinstance(put, Put):
+            raise TypeError(
+                f"put_many takes Put(key, value, if_match, if_absent), got {short_repr(put)}"
+            )
+        write = put if is_plain_put(put) else validate_put(*msgspec.structs.astuple(put))
+        if write.key in keys:
+            raise ValueError(f"key {short_repr(write.key)} appears twice in the batch")
+        writes.append(write)
+        keys.add(write.key)
+    needed: list[Condition] = []
     for condition in conditions:
         if not isinstance(condition, Condition):
             raise TypeError(f"conditions must be Condition(key, etag), got {short_repr(condition)}")
@@ -130,8 +121,8 @@ def validate_batch(
                 "written, and one condition for any other key"
             )
         keys.add(key)
-        valid.append(Condition(key, etag))
-    return writes, valid
+        needed.append(Condition(key, etag))
+    return writes, needed
 
 
 def validate_etag(etag: object) -> str | None:
@@ -141,7 +132,7 @@ def validate_etag(etag: object) -> str | None:
     if not isinstance(etag, str):
         raise TypeError(f"etag must be a str returned by a store, got {short_repr(etag)}")
     # No store returns unprintable etags, and some drivers fail on them.
-    return plain_str(etag) if etag.isprintable() else UNMATCHABLE_ETAG
+    return str.__str__(etag) if etag.isprintable() else UNMATCHABLE_ETAG
 
 
 def plain_str(text: str) -> str:
