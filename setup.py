@@ -16,6 +16,7 @@ from setuptools import Extension, setup
 MYPY_OPTIONS = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
 
 COMPILED_MODULES = [
+    "src/holdfast/ids.py",
     "src/holdfast/values/extensions.py",
     "src/holdfast/values/scalars.py",
     "src/holdfast/values/lowering.py",
@@ -31,6 +32,7 @@ COMPILED_MODULES = [
     "src/holdfast/state/store.py",
     "src/holdfast/log/changes.py",
     "src/holdfast/log/encoded_event.py",
+    "src/holdfast/sessions/working_state.py",
 ]
 
 

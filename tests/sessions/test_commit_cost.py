@@ -14,7 +14,7 @@ from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
 
 SAVES = 10
-MAX_CALLS = 180 if compiled else 400
+MAX_CALLS = 125 if compiled else 350
 """Calls of Python functions per turn of two messages and a save, on the in-memory store."""
 
 

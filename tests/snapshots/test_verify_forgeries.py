@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast import IntegrityError
+from holdfast.log.event_log import Position
 from holdfast.log.keyframe import decode_keyframe, encode_keyframe
 from holdfast.log.segment import decode_segment, encode_tombstone
 from holdfast.snapshots import RetentionPolicy, SnapshotArchive, SnapshotManifest
@@ -178,7 +179,7 @@ async def test_a_wrong_record_at_the_log_start_is_reported(often):
 async def test_a_wrong_log_start_is_reported(often):
     store, _ = await make_pruned_session()
     found = await SnapshotArchive(store).load_manifest(location=HERE)
-    wrong = replace(found, log_start=replace(found.log_start, hash="0" * 64))
+    wrong = replace(found, log_start=Position(found.log_start.seq, "0" * 64))
     await store.put(HERE.manifest_key, wrong.encode())
     assert segment_key(13) in await list_damage(store)
 

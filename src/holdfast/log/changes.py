@@ -11,12 +11,14 @@ from holdfast.state.diff import Changes, Pair
 from holdfast.state.store import Store, write_batch
 from holdfast.values.binary_encoding import encode
 from holdfast.values.json_encoding import encode_canonical, from_json, is_untagged, to_json
+from holdfast.values.lowering import pack
 
 DELETED = object()
 
 # Keys in canonical order, and the headers of msgpack maps and arrays.
 DELETE: Final = b"\x82" + encode("delete")
 SET: Final = encode("set")
+SHORT_ARRAYS: Final = [bytes([0x90 | count]) for count in range(16)]
 ARRAY_OF_2: Final = b"\x92"
 ARRAY_OF_3: Final = b"\x93"
 
@@ -69,12 +71,18 @@ def encode_canonical_changes(changes: Changes) -> bytes:
 def join_canonical_changes(changes: Changes, values: list[bytes]) -> bytes:
     """Return the canonical bytes of changes, given those of the values to set."""
     deletes = changes["delete"]
-    parts = [DELETE, array_header(len(deletes))]
+    parts: list[bytes] = [DELETE, array_header(len(deletes))]
     for space, key in deletes:
-        parts += (ARRAY_OF_2, encode(space), encode(key))
-    parts += (SET, array_header(len(values)))
+        parts.append(ARRAY_OF_2)
+        parts.append(pack(space))
+        parts.append(pack(key))
+    parts.append(SET)
+    parts.append(array_header(len(values)))
     for (space, key, _), value in zip(changes["set"], values, strict=True):
-        parts += (ARRAY_OF_3, encode(space), encode(key), value)
+        parts.append(ARRAY_OF_3)
+        parts.append(pack(space))
+        parts.append(pack(key))
+        parts.append(value)
     return b"".join(parts)
 
 
@@ -84,18 +92,18 @@ def join_before_seq(time: str, changes: bytes, data: bytes, id_: str) -> bytes:
     The whole equals the canonical bytes of a dict of the fields. Encoding the fields separately
     gives each value the full nesting limit.
     """
-    return b"".join((AT, encode(time), CHANGES, changes, DATA, data, ID, encode(id_), SEQ))
+    return b"".join((AT, pack(time), CHANGES, changes, DATA, data, ID, pack(id_), SEQ))
 
 
 def join_after_seq(type_: str) -> bytes:
     """Return the canonical bytes of an event after its seq."""
-    return TYPE + encode(type_)
+    return TYPE + pack(type_)
 
 
 def array_header(count: int) -> bytes:
     """Return the msgpack header of an array with ``count`` items."""
     if count < 16:
-        return bytes([0x90 | count])
+        return SHORT_ARRAYS[count]
     if count < 1 << 16:
         return b"\xdc" + count.to_bytes(2, "big")
     return b"\xdd" + count.to_bytes(4, "big")

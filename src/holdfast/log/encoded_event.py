@@ -26,7 +26,6 @@ from holdfast.values.json_encoding import EncodedValue, encode_value
 NOTHING: Final = encode_value(None)
 
 _to_json: Final = msgspec.json.encode
-_raw: Final = msgspec.Raw
 _sha256: Final = hashlib.sha256
 
 
@@ -129,36 +128,49 @@ def encode_event(
 
     """
     about = NOTHING if data is None else encode_at(data, "$.data")
+    time = format_time(at)
+    json: list[bytes] = [b'{"id":', _to_json(id_)]
+    if type_ != DEFAULT_TYPE:
+        json.append(b',"type":')
+        json.append(_to_json(type_))
+    json.append(b',"at":')
+    json.append(_to_json(time))
+    if data is not None:
+        json.append(b',"data":')
+        json.append(about.json)
     batch = WriteBatch([])
-    rows: list[object] = []
     values: list[bytes] = []
+    before_row = b',"set":[['
     for space, key, value in changes["set"]:
         if type(value) is EncodedValue:
             encoded = value
         else:
             encoded = encode_at(value, path or f"$.{space}.{key}")
         batch.add(space, key, encoded.data)
-        rows.append((space, key, _raw(encoded.json)))
         values.append(encoded.canonical)
-    for space, key in changes["delete"]:
-        batch.add(space, key, None)
-    time = format_time(at)
-    tree: dict[str, object] = {"id": id_}
-    if type_ != DEFAULT_TYPE:
-        tree["type"] = type_
-    tree["at"] = time
-    if data is not None:
-        tree["data"] = _raw(about.json)
-    if rows:
-        tree["set"] = rows
-    if changes["delete"]:
-        tree["delete"] = changes["delete"]
+        json.append(before_row)
+        json.append(_to_json(space))
+        json.append(b",")
+        json.append(_to_json(key))
+        json.append(b",")
+        json.append(encoded.json)
+        before_row = b"],["
+    if values:
+        json.append(b"]]")
+    deletes = changes["delete"]
+    if deletes:
+        for space, key in deletes:
+            batch.add(space, key, None)
+        json.append(b',"delete":')
+        json.append(_to_json(deletes))
     if extra:
-        tree.update(extra)
+        json.append(b",")
+        json.append(_to_json(extra)[1:-1])
+    json.append(b"}")
     canonical = join_canonical_changes(changes, values)
     before = join_before_seq(time, canonical, about.canonical, id_)
     return EncodedEvent(
-        id_, type_, at, about.data, batch, _to_json(tree), before, join_after_seq(type_)
+        id_, type_, at, about.data, batch, b"".join(json), before, join_after_seq(type_)
     )
 
 

@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
+
 from holdfast.errors import HoldfastError, IntegrityError, UnsupportedValueError
 from holdfast.log.encoded_event import EncodedEvent, encode_draft
 from holdfast.log.event import Event, EventDraft
@@ -38,8 +40,7 @@ SegmentPage: TypeAlias = dict[str, Entry | None]
 """Entries by key, in order; None for a key that was listed but could not be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(msgspec.Struct, frozen=True, gc=False):
     """A position in the log: after the event ``seq``, whose hash is ``hash``."""
 
     seq: int = 0
@@ -54,8 +55,7 @@ class Damage:
     problem: str
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedSegment:
+class PreparedSegment(msgspec.Struct, frozen=True):
     """A segment of events that follow ``after``, and the put that commits it."""
 
     after: Position
@@ -114,11 +114,12 @@ class EventLog:
             HoldfastError: The log is full.
 
         """
-        check_seq(after.seq + len(events))
+        last = after.seq + len(events)
+        check_seq(last)
         key = self.key(after.seq + 1)
         hashes, segment = link_segment(key, events, after.seq, after.hash)
-        put = Put(key, segment.encode(), if_absent=True)
-        end = Position(segment.last, segment.hash)
+        put = Put(key, segment.encode(), None, True)  # noqa: FBT003 - faster than by name
+        end = Position(last, hashes[-1])
         return PreparedSegment(after, tuple(events), hashes, segment, put, end)
 
     def encode_linked(self, events: Sequence[Event]) -> Put:

@@ -41,7 +41,7 @@ class Contention:
     @property
     def is_contended(self) -> bool:
         """Whether an attempt was lost recently."""
-        return time.monotonic() < self._contended_until
+        return self._contended_until > 0.0 and time.monotonic() < self._contended_until
 
     def note_loss(self, seconds: float) -> None:
         """Record a lost attempt and its duration."""
@@ -59,13 +59,19 @@ class Contention:
         known = self._commit_seconds
         self._commit_seconds = (3 * known + seconds) / 4 if known else seconds
 
+    def is_run_over(self, now: float) -> bool:
+        """Whether this writer has committed without a gap for a while, and should pause."""
+        run, commit = now - self._run_start, self._commit_seconds
+        return (
+            run >= RUN_SECONDS
+            and run >= RUN_COMMITS * commit
+            and now - self._last_end <= GAP * commit
+        )
+
     async def pause_after_run(self) -> None:
-        """Pause if this writer has committed without a gap for a while."""
-        now, commit = time.monotonic(), self._commit_seconds
-        is_run = now - self._last_end <= GAP * commit
-        if is_run and now - self._run_start >= max(RUN_SECONDS, RUN_COMMITS * commit):
-            await pause(min(PAUSE_COMMITS * commit, MAX_ATTEMPT_SECONDS))
-            self._run_start = time.monotonic()
+        """Let others commit, and start a new run."""
+        await pause(min(PAUSE_COMMITS * self._commit_seconds, MAX_ATTEMPT_SECONDS))
+        self._run_start = time.monotonic()
 
     async def wait(self, lost: int) -> None:
         """Wait for a random time, on average shorter the more attempts were lost."""
@@ -86,10 +92,20 @@ class CommitAttempts:
         """Whether the attempt may assume that the head of the log is the one last seen."""
         return self.count == 1 and not self._contention.is_contended
 
+    def start_at_once(self) -> bool:
+        """Start the first attempt if it need not wait; otherwise return False and do nothing."""
+        contention = self._contention
+        if self.count or contention.is_contended or contention.is_run_over(self._start):
+            return False
+        self.count = 1
+        return True
+
     async def next(self) -> bool:
         """Wait for the next attempt; return False when the time is over."""
-        now = time.monotonic()
+        if self.start_at_once():
+            return True
         if self.count:
+            now = time.monotonic()
             self._contention.note_loss(now - self._start)
             if now - self._first_start >= GIVE_UP_AFTER:
                 return False

@@ -102,7 +102,7 @@ class Committer(LogTracker):
         """
         puts: list[Put] = []
         attempts = CommitAttempts(self._contention)
-        while await attempts.next():
+        while attempts.start_at_once() or await attempts.next():
             is_late = bool(self.working.pending) and not attempts.is_optimistic
             if is_late and await self.is_behind():
                 # After the pause of a retry: a position from before it would be out of date.
@@ -110,8 +110,9 @@ class Committer(LogTracker):
             if not self.working.pending:
                 await self._write_records(build_record, puts)
                 return
-            prepared = await self._prepare()
-            if prepared is not None:
+            is_unsure = self._tried_to_create and not self.incarnation.is_created
+            if not (is_unsure and await self._adopt()):
+                prepared = self.timeline.log.prepare(self.working.pending, self.working.head)
                 if build_puts is not None:
                     puts = build_puts(prepared.positions)
                 if await self._write_segment(prepared, build_record, puts):
@@ -132,12 +133,6 @@ class Committer(LogTracker):
                     [], batch, end=self.working.head, seen=self.tail.segments[-1:]
                 )
 
-    async def _prepare(self) -> PreparedSegment | None:
-        """Encode the pending events; None if another writer created the session first."""
-        if self._tried_to_create and not self.incarnation.is_created and await self._adopt():
-            return None
-        return self.timeline.log.prepare(self.working.pending, self.working.head)
-
     async def _write_segment(
         self, segment: PreparedSegment, build_record: RecordBuilder | None, puts: Sequence[Put]
     ) -> bool:
@@ -147,7 +142,8 @@ class Committer(LogTracker):
         records = list(puts)
         if build_record is not None:
             records.append(build_record(segment.end, point.state))
-        self._tried_to_create |= not self.incarnation.is_created
+        if not self.incarnation.is_created:
+            self._tried_to_create = True
         try:
             await write_segment(
                 self.incarnation,
@@ -169,7 +165,8 @@ class Committer(LogTracker):
             raise
         working.committed(point, segment.end)
         self.tail.add(segment.segment)
-        await timeline.write_keyframe_if_due(point.state)
+        if timeline.is_keyframe_due(point.state):
+            await timeline.write_keyframe_if_due(point.state)
         return True
 
     def origin_time(self) -> dt.datetime | None:

@@ -47,6 +47,11 @@ class SideEffects:
         self._results: dict[str, EffectResult] = {}
 
     @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing for `commit_all` to do."""
+        return not self._results
+
+    @property
     def is_pending(self) -> bool:
         """Whether a result is not committed."""
         return any(not each.is_committed for each in self._results.values())

@@ -8,12 +8,10 @@ from typing import Any
 
 from holdfast.errors import short_repr
 from holdfast.log.encoded_event import new_event
-from holdfast.sessions.working_state import APPENDED, WorkingState, validate_entry_name
-from holdfast.snapshots.session_state import MESSAGES, message_key
+from holdfast.sessions.working_state import WorkingState, validate_entry_name
+from holdfast.snapshots.session_state import MESSAGES
 from holdfast.state.diff import Changes
 from holdfast.state.store import Store, has_entries
-
-LAST_MESSAGE = 10**12 - 1
 
 
 class Recorder(ABC):
@@ -69,17 +67,7 @@ class Recorder(ABC):
             raise TypeError(f"message must be a dict, got {short_repr(message)}")
         with self._guard:
             self._join()
-            working = self._working
-            number = working.next_message
-            if number > LAST_MESSAGE:
-                raise ValueError(
-                    f"message number {number} is past {LAST_MESSAGE}; remove message {number - 1}"
-                )
-            changes: Changes = {
-                "set": [(MESSAGES, message_key(number), self._sign(message))],
-                "delete": [],
-            }
-            working.record_owned(APPENDED, None, changes, path=f"$.messages[{number}]")
+            self._working.append_message(self._sign(message))
 
     def pop_message(self) -> dict[str, Any] | None:
         """Remove the last message of the conversation and return it, or None if it is empty."""

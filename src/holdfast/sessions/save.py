@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
 from contextlib import suppress
 
 from holdfast.errors import IntegrityError
 from holdfast.ids import new_id
+from holdfast.log.event import format_time
 from holdfast.log.event_log import Position
 from holdfast.sessions.commit import Committer
 from holdfast.sessions.rebase import OnConflict
+from holdfast.snapshots.envelope import encode_envelope
 from holdfast.snapshots.history import choose_history_key, find_newest_key
 from holdfast.snapshots.order import HistoryKey
-from holdfast.snapshots.records import SnapshotInfo, decode_record
-from holdfast.snapshots.session_snapshot import SessionSnapshot, snapshot_from_info, utc_now
+from holdfast.snapshots.records import StoredRecord, decode_record
+from holdfast.snapshots.session_snapshot import SessionSnapshot, build_snapshot
 from holdfast.snapshots.session_state import PENDING, SESSION, STATUS
 from holdfast.snapshots.tool_calls import ToolCallIndex
 from holdfast.state.snapshot import Snapshot
@@ -32,6 +35,7 @@ class SnapshotSaver:
         self.parent_id = None if committer.working.head.seq == 0 else UNKNOWN
         """The snapshot that the state was last saved as, or restored from."""
         self._newest = self.parent_id
+        self._history_prefix = committer.location.history_prefix
 
     async def save(
         self,
@@ -62,27 +66,29 @@ class SnapshotSaver:
                     await self._start_tool_calls(found)
         # A new id follows the newest one even if that was saved by a clock that is ahead.
         new = snapshot_id or new_id(after=self._newest)
-        key, order, stamp = location.snapshot_key(new), new, None
+        order, stamp = new, None
         if is_latest:
             key = location.latest_key
-        elif snapshot_id is not None:
+        elif snapshot_id is None:
+            key = f"{self._history_prefix}{new}.json"
+        else:
             place, first = await choose_history_key(
                 committer.state_store, location, new, self._newest
             )
             key, order, stamp = place.key, place.order, place.stamp
             if first:
                 await committer.state_store.put_many(first)
-        saved: list[SessionSnapshot] = []
+        saved: SessionSnapshot
 
         def build_record(head: Position, state: Snapshot) -> Put:
-            info = self._build_info(new, head, state, dict(tags), stamp)
-            saved[:] = [snapshot_from_info(info, state)]
-            return Put(key, info.encode(location))
+            nonlocal saved
+            saved, record = self._build(new, head, state, dict(tags), stamp)
+            return Put(key, record)
 
         await committer.commit(on_conflict, build_record)
         if not is_latest:
             self.parent_id, self._newest = new, order
-        return saved[0]
+        return saved
 
     async def _start_tool_calls(self, newest: HistoryKey) -> None:
         """Use what the newest snapshot says about tool calls, if it is at the last commit."""
@@ -96,30 +102,43 @@ class SnapshotSaver:
             if info.position == head and not info.unfinished:
                 self._tool_calls.start_finished(state)
 
-    def _build_info(
+    def _build(
         self,
         snapshot_id: str,
         head: Position,
         state: Snapshot,
         tags: dict[str, str],
         stamp: str | None,
-    ) -> SnapshotInfo:
-        committer, location = self.committer, self.committer.location
-        return SnapshotInfo(
+    ) -> tuple[SessionSnapshot, bytes]:
+        """Return the snapshot of the working state at a position, and its record."""
+        committer = self.committer
+        created_at = dt.datetime.now(dt.UTC)
+        keyframe = committer.timeline.base_keyframe.position.seq
+        unfinished = bool(self._tool_calls.unfinished(state))
+        record = StoredRecord(
             snapshot_id=snapshot_id,
             parent_id=self.parent_id,
-            agent_id=location.scope_id,
-            session_id=location.session_id,
-            scope=location.scope,
-            created_at=utc_now(),
-            tags=tags,
-            status=str(state.get(SESSION, STATUS, PENDING)),
-            message_count=committer.working.message_count,
-            size_bytes=state.size_bytes,
+            created_at=format_time(created_at),
             seq=head.seq,
             hash=head.hash,
-            keyframe=committer.timeline.base_keyframe.position.seq,
+            keyframe=keyframe,
             incarnation=committer.incarnation.id,
-            unfinished=bool(self._tool_calls.unfinished(state)),
+            status=str(state.get(SESSION, STATUS, PENDING)),
+            messages=committer.working.message_count,
+            bytes=state.size_bytes,
+            tags=tags,
+            unfinished=unfinished,
             stamp=stamp,
         )
+        snapshot = build_snapshot(
+            state,
+            committer.location,
+            snapshot_id,
+            self.parent_id,
+            created_at,
+            tags,
+            head,
+            keyframe,
+            unfinished=unfinished,
+        )
+        return snapshot, encode_envelope(record)

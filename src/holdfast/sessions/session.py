@@ -146,7 +146,8 @@ class Session(BaseSession):
         """
         validate_on_conflict(on_conflict)
         async with self._lock:
-            await self._effects.commit_all()
+            if not self._effects.is_empty:
+                await self._effects.commit_all()
             await self.committer.commit(on_conflict)
 
     async def refresh(self) -> None:
@@ -245,7 +246,8 @@ class Session(BaseSession):
         validate_on_conflict(on_conflict)
         wanted = validate_tags(tags)
         async with self._lock:
-            await self._effects.commit_all()
+            if not self._effects.is_empty:
+                await self._effects.commit_all()
             return await self._saver.save(on_conflict, wanted)
 
     async def restore(self, target: SnapshotRef) -> None:

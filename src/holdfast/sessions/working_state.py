@@ -6,9 +6,7 @@ As in git's working tree, an event takes effect here at once and is shared with 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from copy import copy
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 
 from holdfast.errors import short_repr
 from holdfast.log.encoded_event import EncodedEvent, encode_at, new_event
@@ -33,34 +31,49 @@ STARTED = "session.started"
 APPENDED = DEFAULT_TYPE
 ONCE_DONE = "once.done"
 
+LAST_MESSAGE = 10**12 - 1
 MAX_TYPE_LENGTH = 256
 MAX_STEPS_BACK = 1000
 
 
-@dataclass(frozen=True, slots=True)
+@final
 class CommitPoint:
     """The first ``count`` pending events, and the state that they lead to."""
 
-    count: int
-    state: Snapshot
-    next_message: int
+    def __init__(self, count: int, state: Snapshot, next_message: int) -> None:
+        self.count = count
+        self.state = state
+        self.next_message = next_message
 
 
+@final
 class WorkingState:
     """The state of a session with its pending events applied.
 
-    ``head`` is the last committed position and ``base`` the state there.
+    ``head`` is the last committed position and ``base`` the state there. The numbers of messages
+    are counted unless they are given.
     """
 
-    def __init__(self, store: Store, head: Position) -> None:
+    def __init__(
+        self,
+        store: Store,
+        head: Position,
+        base: Snapshot | None = None,
+        message_count: int = 0,
+        next_message: int = 0,
+    ) -> None:
+        if base is None:
+            base = store.snapshot()
+            keys = store.keys(MESSAGES)
+            message_count = len(keys)
+            next_message = next_message_number(keys)
         self.store = store
         self.head = head
-        self.base = store.snapshot()
+        self.base = base
         self.pending: list[EncodedEvent] = []
-        keys = store.keys(MESSAGES)
-        self.message_count = len(keys)
-        self.next_message = next_message_number(keys)
-        self.base_next_message = self.next_message
+        self.message_count = message_count
+        self.next_message = next_message
+        self.base_next_message = next_message
         """The number of the first message that is not committed."""
 
     @property
@@ -68,7 +81,7 @@ class WorkingState:
         """Whether nothing is pending but the start of a new session."""
         return all(each.type == STARTED for each in self.pending)
 
-    def record(self, type_: str, data: Any = None, changes: Changes | None = None) -> EncodedEvent:
+    def record(self, type_: object, data: object = None, changes: object = None) -> EncodedEvent:
         """Record an event and apply its changes; invalid arguments change nothing.
 
         Data and values are copied.
@@ -86,6 +99,25 @@ class WorkingState:
         self.add(event)
         return event
 
+    def append_message(self, message: dict[str, Any]) -> None:
+        """Record a new message at the end of the conversation.
+
+        Raises:
+            UnsupportedValueError: The message holds a value that cannot be stored.
+            ValueError: There is no key for another message.
+
+        """
+        number = self.next_message
+        if number > LAST_MESSAGE:
+            raise ValueError(
+                f"message number {number} is past {LAST_MESSAGE}; remove message {number - 1}"
+            )
+        changes: Changes = {"set": [(MESSAGES, message_key(number), message)], "delete": []}
+        event = new_event(APPENDED, None, changes, path=f"$.messages[{number}]")
+        self.message_count += write_batch(self.store, event.batch, MESSAGES)
+        self.next_message = number + 1
+        self.pending.append(event)
+
     def add(self, event: EncodedEvent) -> None:
         """Append an event and apply its changes."""
         self.apply(event.batch)
@@ -94,6 +126,8 @@ class WorkingState:
     def apply(self, batch: WriteBatch) -> None:
         """Apply the changes of an event to the state."""
         self.message_count += write_batch(self.store, batch, MESSAGES)
+        if MESSAGES not in batch.namespaces:
+            return
         is_removed = False
         for space, key, data in zip(batch.namespaces, batch.keys, batch.data, strict=True):
             if space == MESSAGES:
@@ -142,14 +176,10 @@ class WorkingState:
 
     def at_base(self) -> WorkingState:
         """Return the committed state, with nothing pending."""
-        other = copy(self)
-        other.store = Store(max_history=0)
-        other.store.restore(self.base)
-        other.pending = []
-        other.next_message = self.base_next_message
-        if self.pending:
-            other.message_count = self.base.count(MESSAGES)
-        return other
+        store = Store(max_history=0)
+        store.restore(self.base)
+        count = self.base.count(MESSAGES) if self.pending else self.message_count
+        return WorkingState(store, self.head, self.base, count, self.base_next_message)
 
     def insert(self, event: EncodedEvent, head: Position) -> None:
         """Apply an event that was committed before the pending ones, which touch other entries."""
@@ -187,7 +217,7 @@ def copy_value(value: Any, path: str) -> Any:
     return decode(encode_at(value, path).data)
 
 
-def validate_changes(changes: Changes | None) -> Changes:
+def validate_changes(changes: object) -> Changes:
     """Return changes with plain names, after validating them. Values are not copied."""
     if changes is None:
         return {"set": [], "delete": []}

@@ -25,7 +25,7 @@ class Envelope(msgspec.Struct):
     content: msgspec.Raw
 
 
-def encode_envelope(content: dict[str, Any]) -> bytes:
+def encode_envelope(content: dict[str, Any] | msgspec.Struct) -> bytes:
     """Return the bytes of an object with its checksum."""
     raw = msgspec.json.encode(content)
     digest = hashlib.sha256(raw).hexdigest()

@@ -34,6 +34,7 @@ from holdfast.log.timeline import LoadedState, Timeline
 from holdfast.snapshots.delete import Deletion
 from holdfast.snapshots.keys import SnapshotLocation, deletion_mark_key, index_key
 from holdfast.snapshots.manifest import (
+    SnapshotManifest,
     StoredManifest,
     read_manifest,
     read_manifests,
@@ -71,9 +72,14 @@ class Incarnation:
         stored = stored or StoredManifest()
         self.state_store = state_store
         self.location = location
-        self.manifest = stored.manifest
-        self.etag = stored.etag
+        self._use(stored.manifest, stored.etag)
         self.id = self.manifest.incarnation or new_incarnation_id()
+
+    def _use(self, manifest: SnapshotManifest, etag: str | None) -> None:
+        """Continue with a manifest that was read or written."""
+        self.manifest = manifest
+        self.etag = etag
+        self._condition = Condition(self.location.manifest_key, etag or "")
 
     @classmethod
     async def read(cls, state_store: StateStore, location: SnapshotLocation) -> Self:
@@ -176,7 +182,7 @@ class Incarnation:
                 await self._delete(put.key for put in puts)
                 await self._delete_index(active_at)
             raise
-        self.manifest, self.etag = created, etags[len(hidden)]
+        self._use(created, etags[len(hidden)])
         if not self.state_store.atomic_put_many:
             # A deletion that listed these before the manifest named them deletes them as leftovers,
             # but only with the etags that it read: written again, they stay.
@@ -188,7 +194,7 @@ class Incarnation:
         stored = await read_manifest(self.state_store, self.location)
         if stored.manifest.incarnation != self.id or not stored.manifest.is_created:
             return False
-        self.manifest, self.etag = stored.manifest, stored.etag
+        self._use(stored.manifest, stored.etag)
         return True
 
     async def write(
@@ -215,12 +221,17 @@ class Incarnation:
         is_due = self._is_index_due(active_at)
         for _ in range(ATTEMPTS):
             try:
-                if self.state_store.conditional_put_many:
-                    await self._write_conditionally(puts, records, active_at if is_due else None)
-                else:
+                if not self.state_store.conditional_put_many:
                     await self._write_then_check(puts, records, end, seen)
-                    if is_due and active_at is not None:
+                    if active_at is not None and is_due:
                         await self._move_index(active_at)
+                elif active_at is not None and is_due:
+                    await self._write_and_move_index(puts, records, active_at)
+                else:
+                    # The manifest's etag is a condition of the same atomic step.
+                    await self.state_store.put_many(
+                        [*puts, *records], conditions=(self._condition,)
+                    )
                 return
             except ConflictError as error:
                 if error.key != self.location.manifest_key or isinstance(error, ReplacedError):
@@ -233,20 +244,16 @@ class Incarnation:
             key=self.location.manifest_key,
         )
 
-    async def _write_conditionally(
-        self, puts: Sequence[Put], records: Sequence[Put], active_at: dt.datetime | None
+    async def _write_and_move_index(
+        self, puts: Sequence[Put], records: Sequence[Put], active_at: dt.datetime
     ) -> None:
-        """Write with the manifest's etag as a condition of the same atomic step."""
-        if active_at is None:
-            condition = Condition(self.location.manifest_key, self.etag or "")
-            await self.state_store.put_many([*puts, *records], conditions=[condition])
-            return
+        """Write with the index entry and the manifest, in one atomic step."""
         moved = replace(self.manifest, active_at=active_at)
         named = Put(self.location.manifest_key, moved.encode(), if_match=self.etag)
         index = Put(self._index_key(active_at), INDEX_VALUE)
         etags = await self.state_store.put_many([named, *puts, *records, index])
         await self._delete_replaced_index()
-        self.manifest, self.etag = moved, etags[0]
+        self._use(moved, etags[0])
 
     async def _write_then_check(
         self, puts: Sequence[Put], records: Sequence[Put], end: Position, seen: Sequence[Segment]
@@ -288,7 +295,7 @@ class Incarnation:
             raise self._replaced(
                 "the session was restored from a backup without its last committed events"
             )
-        self.manifest, self.etag = known, stored.etag
+        self._use(known, stored.etag)
 
     def _replaced(self, problem: str) -> ReplacedError:
         return ReplacedError(problem, key=self.location.manifest_key)
@@ -318,7 +325,7 @@ class Incarnation:
             await self._delete([index.key])
             return
         await self._delete_replaced_index()
-        self.manifest, self.etag = moved, etags[1]
+        self._use(moved, etags[1])
 
     async def _delete_index(self, active_at: dt.datetime) -> None:
         """Delete an index entry of this writer, unless it is that of the current session."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from holdfast.errors import IntegrityError, InvalidDocumentError, short_repr
 from holdfast.log.event import format_time, parse_time
@@ -71,10 +73,10 @@ class SnapshotManifest:
             "started_at": self.started_at and format_time(self.started_at),
             "updated_at": self.updated_at and format_time(self.updated_at),
             "active_at": self.active_at and format_time(self.active_at),
-            "floor": asdict(self.log_start),
+            "floor": msgspec.structs.asdict(self.log_start),
         }
         if self.pending_log_start is not None:
-            content["pruning"] = asdict(self.pending_log_start)
+            content["pruning"] = msgspec.structs.asdict(self.pending_log_start)
         return encode_envelope(content)
 
 

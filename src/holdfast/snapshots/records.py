@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from holdfast.errors import short_repr
 from holdfast.log.event import format_time, parse_time
 from holdfast.log.event_log import Position
@@ -37,6 +39,29 @@ FIELD_TYPES: dict[str, tuple[type, ...]] = {
     "stamp": (str,),
 }
 """The types of the fields. A digest shows that a record is not damaged, not that it is valid."""
+
+
+class StoredRecord(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The JSON object of a record."""
+
+    snapshot_id: str
+    parent_id: str | None
+    created_at: str
+    seq: int
+    hash: str
+    keyframe: int
+    incarnation: str
+    status: str
+    messages: int
+    bytes: int
+    tags: dict[str, str] = {}
+    unfinished: bool = False
+    source_environment: str | None = None
+    extra: dict[str, Any] = {}
+    saved_at: str | None = None
+    stamp: str | None = None
+    agent_id: str | None = None
+    session_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,35 +135,27 @@ class SnapshotInfo:
 
     def encode(self, location: SnapshotLocation) -> bytes:
         """Return the bytes to store; ids equal to those of the location are left out."""
-        content: dict[str, Any] = {
-            "snapshot_id": self.snapshot_id,
-            "parent_id": self.parent_id,
-            "created_at": format_time(self.created_at),
-            "seq": self.seq,
-            "hash": self.hash,
-            "keyframe": self.keyframe,
-            "incarnation": self.incarnation,
-            "status": self.status,
-            "messages": self.message_count,
-            "bytes": self.size_bytes,
-        }
-        if self.tags:
-            content["tags"] = self.tags
-        if self.unfinished:
-            content["unfinished"] = True
-        if self.source_environment is not None:
-            content["source_environment"] = self.source_environment
-        if self.extra:
-            content["extra"] = self.extra
-        if self.saved_at is not None:
-            content["saved_at"] = format_time(self.saved_at)
-        if self.stamp is not None:
-            content["stamp"] = self.stamp
-        if self.agent_id != location.scope_id:
-            content["agent_id"] = self.agent_id
-        if self.session_id != location.session_id:
-            content["session_id"] = self.session_id
-        return encode_envelope(content)
+        record = StoredRecord(
+            snapshot_id=self.snapshot_id,
+            parent_id=self.parent_id,
+            created_at=format_time(self.created_at),
+            seq=self.seq,
+            hash=self.hash,
+            keyframe=self.keyframe,
+            incarnation=self.incarnation,
+            status=self.status,
+            messages=self.message_count,
+            bytes=self.size_bytes,
+            tags=self.tags,
+            unfinished=self.unfinished,
+            source_environment=self.source_environment,
+            extra=self.extra,
+            saved_at=None if self.saved_at is None else format_time(self.saved_at),
+            stamp=self.stamp,
+            agent_id=None if self.agent_id == location.scope_id else self.agent_id,
+            session_id=None if self.session_id == location.session_id else self.session_id,
+        )
+        return encode_envelope(record)
 
 
 def decode_record(key: str, data: bytes, location: SnapshotLocation) -> SnapshotInfo:

@@ -55,18 +55,17 @@ async def write_segment(
         ConflictError: Another writer committed first; nothing was written.
 
     """
-    events = segment.recorded
     if incarnation.is_created:
-        times = [event.at for event in events if event.type not in PASSIVE_EVENT_TYPES]
+        active_at = None
+        for event in segment.recorded:
+            at = event.at
+            if event.type not in PASSIVE_EVENT_TYPES and (active_at is None or active_at < at):
+                active_at = at
         await incarnation.write(
-            [segment.put],
-            records,
-            end=segment.after,
-            seen=seen,
-            active_at=max(times, default=None),
+            [segment.put], records, end=segment.after, seen=seen, active_at=active_at
         )
     else:
-        started_at = events[0].at
+        started_at = segment.recorded[0].at
         active_at = started_at if origin_active_at is None else min(started_at, origin_active_at)
         await incarnation.create([segment.put], records, started_at=started_at, active_at=active_at)
     timeline.advance(segment.end, len(segment.put.value))

@@ -133,6 +133,43 @@ class SessionSnapshot(SnapshotBase):
         )
 
 
+_setters = [getattr(SessionSnapshot, each.name).__set__ for each in fields(SessionSnapshot)]
+
+
+def build_snapshot(
+    state: Snapshot,
+    location: SnapshotLocation,
+    snapshot_id: str,
+    parent_id: str | None,
+    created_at: dt.datetime,
+    tags: dict[str, str],
+    position: Position,
+    keyframe: int,
+    *,
+    unfinished: bool,
+) -> SessionSnapshot:
+    """Make a snapshot of a location's state. Its ids and tags are known to be valid."""
+    values = (
+        state,
+        location.scope_id,
+        location.session_id,
+        location.scope,
+        snapshot_id,
+        parent_id,
+        created_at,
+        None,
+        tags,
+        position.seq,
+        position,
+        keyframe,
+        unfinished,
+    )
+    made = object.__new__(SessionSnapshot)
+    for set_field, value in zip(_setters, values, strict=True):
+        set_field(made, value)
+    return made
+
+
 def snapshot_from_info(info: SnapshotInfo, state: Snapshot) -> SessionSnapshot:
     """Make a snapshot of its metadata and the state at its position."""
     return SessionSnapshot(

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from holdfast.snapshots.session_state import MESSAGES
 from holdfast.state.snapshot import Snapshot, encoded_changes
 from holdfast.state.store import Store
-from holdfast.values.binary_encoding import decode
+from holdfast.values.binary_encoding import decode, unpack_raw
 
 CallKey: TypeAlias = tuple[str, str]
 """What a result is matched by: the id of its call, or an empty id and the name of the tool."""
@@ -84,8 +84,6 @@ class ToolCallIndex:
             self._finished = state
 
     def _add(self, key: str, message: Any) -> None:
-        if is_plain(message):
-            return
         calls = [UnfinishedCall(key, *each) for each in find_tool_calls(message)]
         results = list(find_tool_results(message))
         if calls or results:
@@ -118,11 +116,11 @@ def key_of_call(call: UnfinishedCall) -> CallKey:
 
 
 def may_have_calls(data: bytes) -> bool:
-    """Tell whether an encoded message has a name that calls and results have.
+    """Tell whether an encoded message is not plain text and has a name that calls or results have.
 
-    Most messages have none, and this is much faster than decoding them.
+    Only then it is decoded, which needs its registered types.
     """
-    return (
+    return not is_plain(unpack_raw(data)) and (
         b"type" in data
         or b"tool_call" in data
         or b"toolUse" in data

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from holdfast.errors import UnsupportedValueError, short_repr
 from holdfast.stores.entries import Condition, Put
 
@@ -70,21 +72,17 @@ def validate_put(key: object, value: object, if_match: object, if_absent: object
     return Put(key, plain, etag, if_absent)
 
 
-def validate_puts(puts: Iterable[object]) -> list[Put]:
-    """Return writes to distinct keys. Raises what ``validate_put`` raises."""
-    writes = []
-    keys = set()
-    for put in puts:
-        if not isinstance(put, Put):
-            raise TypeError(
-                f"put_many takes Put(key, value, if_match, if_absent), got {short_repr(put)}"
-            )
-        write = validate_put(put.key, put.value, put.if_match, put.if_absent)
-        if write.key in keys:
-            raise ValueError(f"key {short_repr(write.key)} appears twice in the batch")
-        writes.append(write)
-        keys.add(write.key)
-    return writes
+def is_plain_put(put: Put) -> bool:
+    """Tell whether a write is valid as it is, as nearly all are."""
+    key = put.key
+    return (
+        type(key) is str
+        and key.isascii()
+        and 0 < len(key) <= MAX_KEY_BYTES
+        and type(put.value) is bytes
+        and put.if_match is None
+        and type(put.if_absent) is bool
+    )
 
 
 def validate_batch(
@@ -97,9 +95,19 @@ def validate_batch(
         TypeError: Something is not a ``Put`` or not a ``Condition``.
 
     """
-    writes = validate_puts(puts)
-    keys = {put.key for put in writes}
-    valid = []
+    writes: list[Put] = []
+    keys = set()
+    for put in puts:
+        if not isinstance(put, Put):
+            raise TypeError(
+                f"put_many takes Put(key, value, if_match, if_absent), got {short_repr(put)}"
+            )
+        write = put if is_plain_put(put) else validate_put(*msgspec.structs.astuple(put))
+        if write.key in keys:
+            raise ValueError(f"key {short_repr(write.key)} appears twice in the batch")
+        writes.append(write)
+        keys.add(write.key)
+    needed: list[Condition] = []
     for condition in conditions:
         if not isinstance(condition, Condition):
             raise TypeError(f"conditions must be Condition(key, etag), got {short_repr(condition)}")
@@ -113,8 +121,8 @@ def validate_batch(
                 "written, and one condition for any other key"
             )
         keys.add(key)
-        valid.append(Condition(key, etag))
-    return writes, valid
+        needed.append(Condition(key, etag))
+    return writes, needed
 
 
 def validate_etag(etag: object) -> str | None:
@@ -124,7 +132,7 @@ def validate_etag(etag: object) -> str | None:
     if not isinstance(etag, str):
         raise TypeError(f"etag must be a str returned by a store, got {short_repr(etag)}")
     # No store returns unprintable etags, and some drivers fail on them.
-    return plain_str(etag) if etag.isprintable() else UNMATCHABLE_ETAG
+    return str.__str__(etag) if etag.isprintable() else UNMATCHABLE_ETAG
 
 
 def plain_str(text: str) -> str:

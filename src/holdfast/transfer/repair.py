@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import msgspec
@@ -241,7 +241,9 @@ class CopyRepair:
         for batch in split_batches(self.puts, BATCH_SIZE):
             entries = await self.source.get_many([put.key for put in batch])
             puts = [
-                replace(put, value=entries[put.key].value) for put in batch if put.key in entries
+                msgspec.structs.replace(put, value=entries[put.key].value)
+                for put in batch
+                if put.key in entries
             ]
             await self.target.put_many(puts)
             self.result.entries += len(puts)

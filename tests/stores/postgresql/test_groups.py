@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from holdfast.errors import ConflictError, StateStoreError
 from holdfast.stores.entries import Condition, Entry, Put

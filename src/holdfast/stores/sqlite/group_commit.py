@@ -59,24 +59,24 @@ class GroupCommit(ForkAware):
         """Start with an empty queue, because the parent writes what is queued."""
         self._start()
 
-    async def submit(self, call: WriteCall) -> list[str]:
+    def submit(self, call: WriteCall) -> asyncio.Future[list[str]]:
         """Write in the store's own thread. A call that is cancelled before its turn is not written.
 
-        Raises:
+        The future raises:
             ConflictError: A condition does not hold.
             StateStoreError: The database cannot be written.
             RuntimeError: The queue is closed.
 
         """
         loop = asyncio.get_running_loop()
-        call.future = loop.create_future()
+        future = call.future = loop.create_future()
         self._queue.append(call)
         if self._waking is not loop:
             # Not at once: the calls of other tasks that are ready now join the group, and the loop
             # does not compete with the thread for the interpreter.
             self._waking = loop
             loop.call_soon(self._wake_thread)
-        return await call.future
+        return future
 
     def _wake_thread(self) -> None:
         self._waking = None

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import nullcontext
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from holdfast.errors import IntegrityError
 from holdfast.stores.backend import Backend
@@ -69,10 +69,10 @@ class SqliteStateStore(Backend):
     async def _put(self, put: Put) -> str:
         return (await self._put_many([put]))[0]
 
-    async def _put_many(
+    def _put_many(
         self, puts: Sequence[Put], conditions: Sequence[Condition] = ()
-    ) -> list[str]:
-        return await self._write(WriteCall(puts, conditions))
+    ) -> Coroutine[Any, Any, list[str]]:
+        return self._write(WriteCall(puts, conditions))
 
     async def _delete(self, key: str, if_match: str | None) -> bool:
         return bool(await self._write(WriteCall.delete(key, if_match)))

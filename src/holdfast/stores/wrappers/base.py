@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from holdfast.errors import short_repr
 from holdfast.stores.base import Condition, Entry, Etags, Problems, Put, StateStore
