@@ -31,6 +31,7 @@ COMPILED_MODULES = [
     "src/holdfast/state/store.py",
     "src/holdfast/log/changes.py",
     "src/holdfast/log/encoded_event.py",
+    "src/holdfast/log/hash_chain.py",
 ]
 
 

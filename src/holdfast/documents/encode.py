@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
 from holdfast.errors import short_repr
 from holdfast.log.changes import changes_to_json
-from holdfast.log.event import Event, event_to_json, format_time
+from holdfast.log.event import DEFAULT_TYPE, Event, event_to_json, format_time
+from holdfast.log.linked_events import EventBlock, LinkedEvents, decode_plain
 from holdfast.snapshots.session_state import (
     MESSAGES,
     PENDING,
@@ -29,9 +31,6 @@ from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 from holdfast.values import to_json
 from holdfast.values.json_encoding import is_json_without_floats
-
-Listing: TypeAlias = Callable[[Iterator[Any]], Any]
-"""``list``, or ``iter`` where messages and events are encoded one at a time."""
 
 BASE = "base"
 DIGEST = "digest"
@@ -57,15 +56,18 @@ def encode_fields(
     base: Snapshot | None,
     extra: Mapping[str, Any],
     state_extra: Mapping[str, Any],
-    listing: Listing = list,
+    items: ItemEncoding,
 ) -> dict[str, Any]:
     """Return the JSON data of a document's fields, with the unknown fields added."""
     data = {
         **fields,
         "created_at": format_time(fields["created_at"]),
         "exported_at": fields["exported_at"] and format_time(fields["exported_at"]),
-        "state": {**encode_state(fields["state"], listing=listing), **normalize_json(state_extra)},
-        "events": listing(map(encode_event, fields["events"])),
+        "state": {
+            **encode_state(fields["state"], messages=items.messages),
+            **normalize_json(state_extra),
+        },
+        "events": items.events(fields["events"]),
     }
     if base is not None:
         data[BASE] = changes_to_json(base.changes(Store().snapshot()))
@@ -86,15 +88,17 @@ def encode_event(event: Event) -> dict[str, Any]:
 
 
 def encode_state(
-    state: Snapshot, keys: Sequence[str] | None = None, listing: Listing = list
+    state: Snapshot,
+    keys: Sequence[str] | None = None,
+    messages: Callable[[Iterator[Any]], Any] = list,
 ) -> dict[str, Any]:
     """Return a state as JSON data, with all messages or only those of the given keys."""
     if keys is None:
         names = [key for namespace, key in state.keys if namespace == MESSAGES]
-        messages = (message for _, _, message in state.items(MESSAGES))
+        found = (message for _, _, message in state.items(MESSAGES))
     else:
         names = list(keys)
-        messages = (state.get(MESSAGES, key) for key in keys)
+        found = (state.get(MESSAGES, key) for key in keys)
     session = {key: to_json(value) for _, key, value in state.items(SESSION)}
     status = session.pop(STATUS, None)
     if not isinstance(status, str):
@@ -102,7 +106,7 @@ def encode_state(
         session[STATUS] = [status] if state.contains(SESSION, STATUS) else None
     data: dict[str, Any] = {
         "status": status if isinstance(status, str) else PENDING,
-        "messages": listing(map(to_json, messages)),
+        "messages": messages(map(to_json, found)),
         "values": {key: to_json(value) for _, key, value in state.items(STATE)},
     }
     if names != [message_key(number) for number in range(len(names))]:
@@ -116,6 +120,108 @@ def encode_state(
             for namespace in others
         }
     return data
+
+
+# -------------------------------------------------------------------------------- event by event
+
+
+class EventText(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """An event as segments store it, with its values as text."""
+
+    id: str
+    at: str
+    type: str = DEFAULT_TYPE
+    data: msgspec.Raw = msgspec.Raw(b"null")
+    set: msgspec.Raw = msgspec.Raw(b"[]")
+    delete: msgspec.Raw = msgspec.Raw(b"[]")
+
+
+class ChangesLine(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """Changes as a document has them."""
+
+    set: list[tuple[str, str, Any]]
+    delete: list[tuple[str, str]]
+
+
+class EventLine(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """An event as a document has it, without unknown fields."""
+
+    seq: int
+    id: str
+    type: str
+    at: str
+    data: Any
+    changes: ChangesLine
+    prev: str
+    hash: str
+
+
+decode_event_texts = msgspec.json.Decoder(list[EventText]).decode
+
+
+def encode_event_texts(events: Sequence[Event]) -> Iterator[Any]:
+    """Yield each event as JSON data that may contain text, for `encode_chunks`."""
+    for block in list_blocks(events):
+        if isinstance(block, Event):
+            yield encode_event(block)
+            continue
+        try:
+            texts: list[Any] = decode_event_texts(block.text)
+        except msgspec.ValidationError:
+            yield from map(encode_event, block.events())
+            continue
+        seq, prev = block.first, block.prev
+        for each, hash_ in zip(texts, block.hashes, strict=True):
+            changes = ChangesLine(each.set, each.delete)
+            yield EventLine(seq, each.id, each.type, each.at, each.data, changes, prev, hash_)
+            seq, prev = seq + 1, hash_
+
+
+def encode_canonical_events(events: Sequence[Event]) -> Iterator[Any]:
+    """Yield each event as JSON data, or as its canonical text, for `encode_canonical`."""
+    for block in list_blocks(events):
+        if isinstance(block, Event):
+            yield encode_event(block)
+            continue
+        stored = decode_plain(block.text)
+        if stored is None:
+            yield from map(encode_event, block.events())
+            continue
+        seq, prev = block.first, block.prev
+        for each, hash_ in zip(stored, block.hashes, strict=True):
+            changes = ChangesLine(each.set, each.delete)
+            yield encode_canonical_line(
+                EventLine(seq, each.id, each.type, each.at, each.data, changes, prev, hash_)
+            )
+            seq, prev = seq + 1, hash_
+
+
+def encode_canonical_line(line: EventLine) -> msgspec.Raw:
+    """Return the canonical JSON of an event."""
+    has_floats = not is_json_without_floats(line.data)
+    for row in line.changes.set:
+        has_floats = has_floats or not is_json_without_floats(row[2])
+    if has_floats:
+        return msgspec.Raw(encode_floats(msgspec.to_builtins(line)).encode())
+    return msgspec.Raw(encode_sorted(line))
+
+
+def list_blocks(events: Sequence[Event]) -> Iterable[EventBlock | Event]:
+    """Return blocks of events, or the events."""
+    return events.blocks if isinstance(events, LinkedEvents) else events
+
+
+@dataclass(frozen=True, slots=True)
+class ItemEncoding:
+    """How to encode the messages and events of a document."""
+
+    messages: Callable[[Iterator[Any]], Any]
+    events: Callable[[Sequence[Event]], Any]
+
+
+TREES = ItemEncoding(list, lambda events: list(map(encode_event, events)))
+TEXTS = ItemEncoding(iter, encode_event_texts)
+CANONICAL = ItemEncoding(iter, encode_canonical_events)
 
 
 # ----------------------------------------------------------------------------------------- text
@@ -133,9 +239,8 @@ def encode_chunks(data: Mapping[str, Any]) -> Iterator[bytes]:
     validate_environment(data)
     text = bytearray()
     for _ in write_lines(data, text):
-        if len(text) >= CHUNK_BYTES:
-            yield bytes(text)
-            text.clear()
+        yield bytes(text)
+        text.clear()
     yield bytes(text)
 
 
@@ -152,7 +257,7 @@ def validate_environment(data: Mapping[str, Any]) -> None:
 
 
 def write_lines(data: Mapping[str, Any], text: bytearray) -> Iterator[None]:
-    """Append the JSON text of a document to a buffer, yielding after each line."""
+    """Append the JSON text of a document to a buffer, yielding when that has a whole chunk."""
     text += b"{"
     for number, (name, value) in enumerate(data.items()):
         text += b",\n " if number else b"\n "
@@ -166,7 +271,6 @@ def write_items(value: Any, text: bytearray, levels: int) -> Iterator[None]:
     """Append the JSON text of a value, with one line per item down to a number of levels."""
     if levels == 0 or not isinstance(value, dict | list | Iterator):
         encode_into(value, text, -1)
-        yield
         return
     names = iter(value) if isinstance(value, dict) else None
     text += b"[" if names is None else b"{"
@@ -177,9 +281,10 @@ def write_items(value: Any, text: bytearray, levels: int) -> Iterator[None]:
             text += b": "
         if levels == 1:
             encode_into(item, text, -1)
-            yield
         else:
             yield from write_items(item, text, levels - 1)
+        if len(text) >= CHUNK_BYTES:
+            yield
     text += b"]" if names is None else b"}"
 
 
@@ -229,7 +334,7 @@ def encode_canonical_items(value: Any, levels: int) -> Iterator[bytes]:
         for number, item in enumerate(value):
             if number:
                 text += b","
-            text += encode_canonical_value(item)
+            text += item if type(item) is msgspec.Raw else encode_canonical_value(item)
             if len(text) >= CHUNK_BYTES:
                 yield bytes(text)
                 text.clear()

@@ -33,16 +33,8 @@ from holdfast.errors import (
 )
 from holdfast.log.changes import changes_from_rows
 from holdfast.log.encoded_event import EncodedEvent, link_encoded
-from holdfast.log.event import (
-    DEFAULT_TYPE,
-    Event,
-    StoredChanges,
-    draft_from_json,
-    event_to_compact_json,
-    format_time,
-    parse_time,
-)
-from holdfast.log.hash_chain import link_events
+from holdfast.log.event import Event, StoredChanges, format_time, parse_time
+from holdfast.log.linked_events import EventBlock, decode_changes, decode_events
 from holdfast.state.diff import Changes
 
 T = TypeVar("T")
@@ -134,12 +126,27 @@ class Segment:
         """
         self._check_not_pruned()
         with self._damage_reported():
-            trees = self._check_count(msgspec.json.decode(self._stored.events, type=list))
-            drafts = [draft_from_json({"type": DEFAULT_TYPE, **tree}) for tree in trees]
-        events = link_events(drafts, self.first - 1, self.prev)
-        if events[-1].hash != self.hash:
-            raise damaged_segment_error(self.key, "the hash of its events does not match")
+            events = decode_events(self._stored.events, self.first - 1, self.prev)
+            self._check_hashes([event.hash for event in events])
         return events
+
+    def link(self) -> tuple[EventBlock, list[Changes]]:
+        """Return the events as text, and their changes, after verifying the hash chain as `events`.
+
+        Raises:
+            NotFoundError: The events were pruned.
+            IntegrityError: The segment is damaged.
+
+        """
+        self._check_not_pruned()
+        with self._damage_reported():
+            hashes, changes = decode_changes(self._stored.events, self.first - 1, self.prev)
+            self._check_hashes(hashes)
+        return EventBlock(self.first, self.prev, hashes, self._stored.events), changes
+
+    def _check_hashes(self, hashes: list[str]) -> None:
+        if self._check_count(hashes)[-1] != self.hash:
+            raise damaged_segment_error(self.key, "the hash of its events does not match")
 
     def _check_not_pruned(self) -> None:
         if self.is_pruned:
@@ -164,10 +171,9 @@ class Segment:
         return msgspec.json.encode(self._stored)
 
 
-def build_segment(key: str, events: Sequence[Event]) -> Segment:
+def build_segment(key: str, block: EventBlock) -> Segment:
     """Return the segment of linked events."""
-    text = msgspec.json.encode([event_to_compact_json(event) for event in events])
-    return join_segment(key, events[0].seq, events[-1].seq, events[0].prev, events[-1].hash, text)
+    return join_segment(key, block.first, block.last, block.prev, block.hashes[-1], block.text)
 
 
 def link_segment(
@@ -178,7 +184,9 @@ def link_segment(
     return hashes, join_segment(key, seq + 1, seq + len(events), prev, hashes[-1], text)
 
 
-def join_segment(key: str, first: int, last: int, prev: str, hash_: str, text: bytes) -> Segment:
+def join_segment(
+    key: str, first: int, last: int, prev: str, hash_: str, text: bytes | msgspec.Raw
+) -> Segment:
     """Return a segment, given the JSON text of its events."""
     digest = hashlib.sha256(text).hexdigest()
     return Segment(
