@@ -9,7 +9,7 @@ is invalid: `decode_fields` reads those too, and says what is wrong.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -24,13 +24,7 @@ from holdfast.documents.decode import (
     decode_state_values,
     validate_depth,
 )
-from holdfast.documents.encode import (
-    BASE,
-    DIGEST,
-    EventLine,
-    encode_canonical,
-    encode_canonical_line,
-)
+from holdfast.documents.encode import BASE, DIGEST, EventLine, encode_canonical, split_items
 from holdfast.documents.migrations import SCHEMA_VERSION
 from holdfast.documents.validate import is_linked, validate_event_count
 from holdfast.log.changes import fold_changes
@@ -144,30 +138,31 @@ class DecodedText:
 
     # ---------------------------------------------------------------------------------- events
 
-    def _decode_events(self, texts: Sequence[msgspec.Raw]) -> Iterator[Any]:
-        """Yield each event as JSON data or canonical text, after folding it."""
+    def _decode_events(self, texts: Sequence[msgspec.Raw]) -> Iterator[list[Any]]:
+        """Yield the events as JSON data, in batches, after folding them."""
         end: Position | None = None
         for batch in split_batches(texts, EVENTS_PER_BLOCK):
-            block, changes, canonical = decode_lines(batch, end) or decode_trees(batch, end)
+            block, changes, lines = decode_lines(batch, end) or decode_trees(batch, end)
             fold_changes(self._store, changes)
             self._blocks.append(block)
             end = Position(block.last, block.hashes[-1])
-            yield from canonical
+            yield lines
 
     # ----------------------------------------------------------------------------------- state
 
-    def _decode_messages(self, texts: Sequence[msgspec.Raw]) -> Iterator[Any]:
-        """Yield the JSON data of each message, after adding it to the state."""
+    def _decode_messages(self, texts: Sequence[msgspec.Raw]) -> Iterator[list[Any]]:
+        """Yield the JSON data of the messages, in batches, after adding them to the state."""
         keys = decode_message_keys(self._state.get("message_keys"), len(texts))
-        for key, text in zip(keys, texts, strict=True):
-            message = decode_item(text)
-            if self._blocks:
+        for batch in split_items(zip(keys, texts, strict=True)):
+            messages = [decode_item(text) for _, text in batch]
+            for (key, _), message in zip(batch, messages, strict=True):
+                if not self._blocks:
+                    add_message(self._store, key, message)
+                    continue
                 data = encode_entry(MESSAGES, key, from_json(message))
                 if data != get_encoded(self._store, MESSAGES, key):
                     raise ValueError(f"the events do not lead to the message {key}")
-            else:
-                add_message(self._store, key, message)
-            yield message
+            yield messages
 
     def _add_values(self, messages: int) -> bool:
         """Add all but the messages; return whether the events lead to the state."""
@@ -182,8 +177,8 @@ class DecodedText:
         )
 
 
-Decoded = tuple[EventBlock, list[Changes], Iterable[Any]]
-"""Events, their changes, and JSON data or canonical text of each."""
+Decoded = tuple[EventBlock, list[Changes], list[Any]]
+"""Events, the changes of each, and the JSON data of each."""
 
 
 def decode_lines(texts: Sequence[msgspec.Raw], after: Position | None) -> Decoded | None:
@@ -214,7 +209,7 @@ def decode_lines(texts: Sequence[msgspec.Raw], after: Position | None) -> Decode
         previous = hash_
     changes: list[Changes] = [{"set": each.set, "delete": each.delete} for each in stored]
     block = EventBlock(first, prev, hashes, msgspec.json.encode(stored))
-    return block, changes, map(encode_canonical_line, lines)
+    return block, changes, lines
 
 
 def decode_trees(texts: Sequence[msgspec.Raw], after: Position | None) -> Decoded:

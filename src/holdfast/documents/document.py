@@ -14,12 +14,12 @@ from typing import Any, Self
 
 from holdfast.documents.decode import decode_fields
 from holdfast.documents.encode import (
-    CANONICAL,
+    BATCHES,
     DIGEST,
     SIGNATURES,
-    TEXTS,
     TREES,
     ItemEncoding,
+    RunningDigest,
     compute_digest,
     encode_canonical,
     encode_chunks,
@@ -105,15 +105,15 @@ class Document(SnapshotBase):
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the JSON text in chunks, without building all of its JSON data at once."""
-        return encode_chunks({**self._encode(TEXTS), DIGEST: self.document_digest()})
+        return encode_chunks(RunningDigest(self._encode(BATCHES)).observed_data())
 
     def canonical(self) -> Iterator[bytes]:
         """Yield the bytes that a signature covers: canonical JSON of all but the signatures."""
-        return encode_canonical({**self._encode(CANONICAL), DIGEST: self.document_digest()})
+        return encode_canonical({**self._encode(BATCHES), DIGEST: self.document_digest()})
 
     def document_digest(self) -> str:
         """Compute the digest of the document, which covers all but itself and the signatures."""
-        return compute_digest(self._encode(CANONICAL))
+        return compute_digest(self._encode(BATCHES))
 
     def _encode(self, items: ItemEncoding) -> dict[str, Any]:
         return encode_fields(

@@ -167,7 +167,7 @@ class CanonicalEvent(msgspec.Struct, gc=False):
     type: str
 
 
-class StoredChanges(msgspec.Struct):
+class StoredChanges(msgspec.Struct, gc=False):
     """The changes in a stored event or keyframe; other fields are skipped."""
 
     set: list[tuple[str, str, Any]] = []

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TypeVar
 
 import msgspec
@@ -40,7 +39,7 @@ from holdfast.state.diff import Changes
 T = TypeVar("T")
 
 SEGMENT_FORMAT = 1
-MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
+DAMAGE = (HoldfastError, msgspec.DecodeError, AttributeError, KeyError, TypeError, ValueError)
 
 decode_segment_changes = msgspec.json.Decoder(list[StoredChanges]).decode
 
@@ -56,6 +55,25 @@ class StoredSegment(msgspec.Struct, omit_defaults=True):
     digest: str = ""
     events: msgspec.Raw = msgspec.Raw(b"")
     pruned_at: str = ""
+
+
+class DamageReport:
+    """Reports the errors of malformed events as damage of their segment."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        # A type that is not registered here does not mean damage.
+        if isinstance(error, DAMAGE) and not isinstance(
+            error, IntegrityError | UnsupportedValueError
+        ):
+            raise damaged_segment_error(self._key, str(error)) from error
 
 
 class Segment:
@@ -102,8 +120,8 @@ class Segment:
         """The size of the stored events in bytes."""
         return len(memoryview(self._stored.events))
 
-    def changes(self, last: int | None = None) -> Iterator[Changes]:
-        """Yield the changes of each event in order, up to the event ``last``.
+    def changes(self, last: int | None = None) -> list[Changes]:
+        """Return the changes of each event in order, up to the event ``last``.
 
         Raises:
             NotFoundError: The events were pruned.
@@ -111,10 +129,11 @@ class Segment:
 
         """
         self._check_not_pruned()
-        with self._damage_reported():
+        with DamageReport(self.key):
             rows = self._check_count(decode_segment_changes(self._stored.events))
-            for row in rows if last is None else rows[: max(0, last - self.first + 1)]:
-                yield changes_from_rows(row.set, row.delete)
+            if last is not None:
+                del rows[max(0, last - self.first + 1) :]
+            return [changes_from_rows(row.set, row.delete) for row in rows]
 
     def events(self) -> list[Event]:
         """Decode the events and verify that their hash chain ends at ``hash``.
@@ -125,7 +144,7 @@ class Segment:
 
         """
         self._check_not_pruned()
-        with self._damage_reported():
+        with DamageReport(self.key):
             events = decode_events(self._stored.events, self.first - 1, self.prev)
             self._check_hashes([event.hash for event in events])
         return events
@@ -139,7 +158,7 @@ class Segment:
 
         """
         self._check_not_pruned()
-        with self._damage_reported():
+        with DamageReport(self.key):
             hashes, changes = decode_changes(self._stored.events, self.first - 1, self.prev)
             self._check_hashes(hashes)
         return EventBlock(self.first, self.prev, hashes, self._stored.events), changes
@@ -156,15 +175,6 @@ class Segment:
         if not items or len(items) != self.last - self.first + 1:
             raise damaged_segment_error(self.key, f"it has {len(items)} events")
         return items
-
-    @contextmanager
-    def _damage_reported(self) -> Iterator[None]:
-        try:
-            yield
-        except (IntegrityError, UnsupportedValueError):
-            raise  # a type that is not registered here does not mean damage
-        except (HoldfastError, msgspec.DecodeError, *MALFORMED) as error:
-            raise damaged_segment_error(self.key, str(error)) from error
 
     def encode(self) -> bytes:
         """Return the segment as stored."""
