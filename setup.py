@@ -33,6 +33,7 @@ COMPILED_MODULES = [
     "src/holdfast/log/changes.py",
     "src/holdfast/log/encoded_event.py",
     "src/holdfast/sessions/working_state.py",
+    "src/holdfast/log/hash_chain.py",
 ]
 
 

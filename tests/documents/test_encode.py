@@ -49,6 +49,6 @@ def test_the_text_has_one_line_per_item():
         b'  "more": {}},\n "events": [\n  {}]\n}\n'
     )
     assert join(encode_chunks(tree)) == expected
-    tree["events"] = iter(tree["events"])
+    tree["events"] = iter([tree["events"]])  # batches of items
     tree["state"]["messages"] = iter([])
     assert join(encode_chunks(tree)) == expected

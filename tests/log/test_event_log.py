@@ -16,6 +16,7 @@ from holdfast.log.encoded_event import encode_draft
 from holdfast.log.event import draft_event, draft_from_json, event_to_json
 from holdfast.log.event_log import Position
 from holdfast.log.hash_chain import GENESIS, link_events
+from holdfast.log.linked_events import EventBlock
 from holdfast.log.segment import decode_segment
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
@@ -133,7 +134,7 @@ def test_a_prepared_segment_equals_the_decoded_one(value):
     assert [event.hash for event in prepared.events] == [
         event.hash for event in link_events(drafts, 6, "prev")
     ]
-    assert log.encode_linked(prepared.events) == prepared.put
+    assert log.encode_linked(EventBlock.encode(prepared.events)) == prepared.put
     decoded = decode_segment(prepared.put.key, prepared.put.value)
     assert is_identical(list(decoded.changes()), list(prepared.segment.changes()))
     assert decoded.size == prepared.segment.size

@@ -10,7 +10,7 @@ import pytest
 from holdfast import HoldfastError, IntegrityError, SnapshotArchive, SnapshotManager
 from holdfast.log.event import draft_event
 from holdfast.log.event_log import MAX_SEQ
-from holdfast.log.hash_chain import link_events
+from holdfast.log.hash_chain import hash_plain_events
 from support.async_tests import async_test
 from support.conversations import add_messages, list_contents, open_session, reopen_session
 from support.observed_store import HERE, ObservedStore, make_snapshot, make_state, save
@@ -92,13 +92,13 @@ async def test_open_hashes_only_the_last_segment(monkeypatch):
     store = ObservedStore()
     session = await add_messages(await open_session(store), *"abcdefgh")
     hashed = []
-    original = link_events
+    original = hash_plain_events
 
-    def counted(drafts, seq, prev):
+    def counted(events, seq, prev):
         hashed.append(seq)
-        return original(drafts, seq, prev)
+        return original(events, seq, prev)
 
-    monkeypatch.setattr("holdfast.log.segment.link_events", counted)
+    monkeypatch.setattr("holdfast.log.linked_events.hash_plain_events", counted)
     await reopen_session(session)
     assert len(hashed) == 1
 

@@ -22,6 +22,7 @@ from holdfast.errors import (
 )
 from holdfast.log.changes import changes_from_json
 from holdfast.log.event import Event, draft_from_json, parse_time
+from holdfast.log.event_log import Position
 from holdfast.log.hash_chain import GENESIS, link_event
 from holdfast.snapshots.keys import SCOPES, validate_id, validate_snapshot_id
 from holdfast.snapshots.records import validate_tags
@@ -86,7 +87,7 @@ def decode_fields(data: object, *, allow_modified: bool = False) -> dict[str, An
         raise InvalidDocumentError(f"not a session document: it lacks {', '.join(missing)}")
     state = decode_state(require_object(migrated["state"], "state"))
     base = None if migrated.get(BASE) is None else decode_base(migrated[BASE])
-    events = decode_events(migrated.get("events"))
+    events = tuple(decode_events(migrated.get("events")))
     fields = build_fields(migrated, state, base, events)
     if not allow_modified:
         validate_document(data, migrated, events, base, state)
@@ -106,7 +107,7 @@ def build_fields(
         "snapshot": state,
         "base": base,
         "event_log_count": decode_event_count(data, len(events)),
-        "events": tuple(events),
+        "events": events,
         "state_extra": collect_unknown_fields(data["state"], STATE_FIELDS, "state"),
         "extra": collect_unknown_fields(data, FIELDS, "top level"),
     }
@@ -238,7 +239,7 @@ def decode_events(data: object) -> list[Event]:
     return events
 
 
-def decode_event(fields: Mapping[str, Any], previous: Event | None) -> Event:
+def decode_event(fields: Mapping[str, Any], previous: Event | Position | None) -> Event:
     """Decode an event and link it to the previous one."""
     seq, prev = fields["seq"], fields.get("prev", GENESIS)
     if previous is not None and (seq != previous.seq + 1 or type(seq) is not int):

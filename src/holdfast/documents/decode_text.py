@@ -24,11 +24,23 @@ from holdfast.documents.decode import (
     decode_state_values,
     validate_depth,
 )
-from holdfast.documents.encode import BASE, DIGEST, encode_canonical
+from holdfast.documents.encode import BASE, DIGEST, EventLine, encode_canonical, split_items
 from holdfast.documents.migrations import SCHEMA_VERSION
-from holdfast.documents.validate import is_linked, validate_event_count, validate_fold
-from holdfast.log.event import Event
-from holdfast.state.store import Store
+from holdfast.documents.validate import is_linked, validate_event_count
+from holdfast.log.changes import fold_changes
+from holdfast.log.event import Event, StoredEvent
+from holdfast.log.event_log import Position
+from holdfast.log.hash_chain import hash_plain_events
+from holdfast.log.linked_events import EventBlock, LinkedEvents
+from holdfast.snapshots.session_state import MESSAGES
+from holdfast.state.batch import encode_entry
+from holdfast.state.diff import Changes
+from holdfast.state.store import Store, get_encoded
+from holdfast.stores.batch_read import split_batches
+from holdfast.values import from_json
+
+EVENTS_PER_BLOCK = 256
+"""As many as an import writes into a segment."""
 
 JsonField = Any | msgspec.UnsetType
 
@@ -66,6 +78,7 @@ class DocumentText(msgspec.Struct, forbid_unknown_fields=True):
 
 decode_structure = msgspec.json.Decoder(DocumentText).decode
 decode_item = msgspec.json.Decoder().decode
+decode_line = msgspec.json.Decoder(EventLine).decode
 
 
 def decode_text(text: bytes | bytearray) -> DecodedText | None:
@@ -80,59 +93,137 @@ def decode_text(text: bytes | bytearray) -> DecodedText | None:
 
 
 class DecodedText:
-    """The items of a document, decoded, and its other fields as JSON data."""
+    """The items of a document, decoded, and its other fields as JSON data.
+
+    The events are folded into the store, and the state of the document is compared with it.
+    """
 
     def __init__(self, data: dict[str, Any], state: dict[str, Any]) -> None:
         self._data = data
         self._state = state
-        self._events: list[Event] = []
+        self._base = None if data.get(BASE) is None else decode_base(data[BASE])
+        self._blocks: list[EventBlock] = []
         self._store = Store(max_history=0)
+        if self._base is not None:
+            self._store.restore(self._base)
 
     def add_items(self, parts: DocumentText) -> bool:
-        """Decode the messages and events; return whether the digest matches."""
+        """Decode the messages and events; return whether they match each other and the digest."""
         digest = hashlib.sha256()
+        # In canonical order, the events come before the state.
         state = {**self._state, "messages": self._decode_messages(parts.state.messages)}
         covered = {**self._data, "state": state, "events": self._decode_events(parts.events)}
         for piece in encode_canonical(covered, (DIGEST,)):
             digest.update(piece)
-        return bool(self._data[DIGEST] == f"sha256:{digest.hexdigest()}")
+        return (
+            bool(self._data[DIGEST] == f"sha256:{digest.hexdigest()}")
+            and self._add_values(len(parts.state.messages))
+            and (not self._blocks or self._blocks[0].first == 1 or self._base is not None)
+        )
 
     def finish(self) -> dict[str, Any]:
         """Validate the rest, for which the text is not needed; return the arguments of `Document`.
 
         Raises:
             InvalidDocumentError: It is not a valid document.
-            ModifiedDocumentError: Its events do not lead to its state.
+            ModifiedDocumentError: Its number of events is wrong.
 
         """
-        decode_state_values(self._store, self._state)
-        base = None if self._data.get(BASE) is None else decode_base(self._data[BASE])
         state = self._store.snapshot()
-        fields = build_fields({**self._data, "state": self._state}, state, base, self._events)
-        validate_event_count(self._events, self._data)
-        validate_fold(self._events, base, state)
+        events = LinkedEvents(self._blocks, base=self._base, state=state) if self._blocks else ()
+        data = {**self._data, "state": self._state}
+        fields = build_fields(data, state, self._base, events)
+        validate_event_count(events, self._data)
         return fields
 
-    def _decode_events(self, texts: Sequence[msgspec.Raw]) -> Iterator[Any]:
-        """Yield the JSON data of each event, after decoding it."""
-        previous: Event | None = None
-        for text in texts:
-            fields = decode_item(text)
-            previous = decode_event(fields, previous)
-            if not is_linked(previous, fields):
-                raise ValueError(f"event {previous.seq} breaks the hash chain")
-            if previous.extra:
-                validate_depth(previous.extra, "events")
-            self._events.append(previous)
-            yield fields
+    # ---------------------------------------------------------------------------------- events
 
-    def _decode_messages(self, texts: Sequence[msgspec.Raw]) -> Iterator[Any]:
-        """Yield the JSON data of each message, after adding it to the state."""
+    def _decode_events(self, texts: Sequence[msgspec.Raw]) -> Iterator[list[Any]]:
+        """Yield the events as JSON data, in batches, after folding them."""
+        end: Position | None = None
+        for batch in split_batches(texts, EVENTS_PER_BLOCK):
+            block, changes, lines = decode_lines(batch, end) or decode_trees(batch, end)
+            fold_changes(self._store, changes)
+            self._blocks.append(block)
+            end = Position(block.last, block.hashes[-1])
+            yield lines
+
+    # ----------------------------------------------------------------------------------- state
+
+    def _decode_messages(self, texts: Sequence[msgspec.Raw]) -> Iterator[list[Any]]:
+        """Yield the JSON data of the messages, in batches, after adding them to the state."""
         keys = decode_message_keys(self._state.get("message_keys"), len(texts))
-        for key, text in zip(keys, texts, strict=True):
-            message = decode_item(text)
-            add_message(self._store, key, message)
-            yield message
+        for batch in split_items(zip(keys, texts, strict=True)):
+            messages = [decode_item(text) for _, text in batch]
+            for (key, _), message in zip(batch, messages, strict=True):
+                if not self._blocks:
+                    add_message(self._store, key, message)
+                    continue
+                data = encode_entry(MESSAGES, key, from_json(message))
+                if data != get_encoded(self._store, MESSAGES, key):
+                    raise ValueError(f"the events do not lead to the message {key}")
+            yield messages
+
+    def _add_values(self, messages: int) -> bool:
+        """Add all but the messages; return whether the events lead to the state."""
+        if not self._blocks:
+            decode_state_values(self._store, self._state)
+            return True
+        values = Store(max_history=0)
+        decode_state_values(values, self._state)
+        return len(self._store) == len(values) + messages and all(
+            get_encoded(self._store, *pair) == get_encoded(values, *pair)
+            for pair in values.snapshot().keys
+        )
+
+
+Decoded = tuple[EventBlock, list[Changes], list[Any]]
+"""Events, the changes of each, and the JSON data of each."""
+
+
+def decode_lines(texts: Sequence[msgspec.Raw], after: Position | None) -> Decoded | None:
+    """Decode events that have the usual fields and plain values, or return None."""
+    try:
+        lines = [decode_line(text) for text in texts]
+    except msgspec.ValidationError:
+        return None
+    first, prev = (lines[0].seq, lines[0].prev) if after is None else (after.seq + 1, after.hash)
+    stored = [
+        StoredEvent(
+            id=line.id,
+            type=line.type,
+            at=line.at,
+            data=line.data,
+            set=line.changes.set,
+            delete=line.changes.delete,
+        )
+        for line in lines
+    ]
+    hashes = hash_plain_events(stored, first - 1, prev) if first > 0 else None
+    if hashes is None:
+        return None
+    previous = prev
+    for seq, (line, hash_) in enumerate(zip(lines, hashes, strict=True), first):
+        if line.seq != seq or line.prev != previous or line.hash != hash_:
+            raise ValueError(f"event {seq} breaks the hash chain")
+        previous = hash_
+    changes: list[Changes] = [{"set": each.set, "delete": each.delete} for each in stored]
+    block = EventBlock(first, prev, hashes, msgspec.json.encode(stored))
+    return block, changes, lines
+
+
+def decode_trees(texts: Sequence[msgspec.Raw], after: Position | None) -> Decoded:
+    """Decode events that may have unknown fields and values of any type."""
+    trees = [decode_item(text) for text in texts]
+    events: list[Event] = []
+    for fields in trees:
+        event = decode_event(fields, events[-1] if events else after)
+        if not is_linked(event, fields):
+            raise ValueError(f"event {event.seq} breaks the hash chain")
+        if event.extra:
+            validate_depth(event.extra, "events")
+        events.append(event)
+    return EventBlock.encode(events), [event.changes for event in events], trees
 
 
 def present_fields(parts: msgspec.Struct) -> dict[str, Any]:

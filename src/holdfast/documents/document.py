@@ -14,9 +14,12 @@ from typing import Any, Self
 
 from holdfast.documents.decode import decode_fields
 from holdfast.documents.encode import (
+    BATCHES,
     DIGEST,
     SIGNATURES,
-    Listing,
+    TREES,
+    ItemEncoding,
+    RunningDigest,
     compute_digest,
     encode_canonical,
     encode_chunks,
@@ -40,7 +43,8 @@ class Document(SnapshotBase):
     """
 
     exported_at: dt.datetime | None = None
-    events: tuple[Event, ...] = ()
+    events: Sequence[Event] = ()
+    """A tuple, or `LinkedEvents`, which decodes the events on access."""
     base: Snapshot | None = None
     """The state before the first of ``events``, unless that is the first event of the log."""
     schema_version: int = SCHEMA_VERSION
@@ -67,7 +71,7 @@ class Document(SnapshotBase):
             raise TypeError(f"expected a SessionSnapshot, got {short_repr(snapshot)}")
         common = snapshot.common_fields()
         common["event_log_count"] = len(events) or snapshot.event_log_count
-        return cls(**common, events=tuple(events), base=base)
+        return cls(**common, events=events, base=base)
 
     def to_snapshot(self) -> SessionSnapshot:
         """Return the snapshot in this document, as `SnapshotStorage.save_snapshot` takes it."""
@@ -92,7 +96,7 @@ class Document(SnapshotBase):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document as JSON data, which shares the values of its events."""
-        data = self._encode(list)
+        data = self._encode(TREES)
         return {**data, DIGEST: compute_digest(data)}
 
     def to_json(self) -> str:
@@ -101,17 +105,17 @@ class Document(SnapshotBase):
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the JSON text in chunks, without building all of its JSON data at once."""
-        return encode_chunks({**self._encode(iter), DIGEST: self.document_digest()})
+        return encode_chunks(RunningDigest(self._encode(BATCHES)).observed_data())
 
     def canonical(self) -> Iterator[bytes]:
         """Yield the bytes that a signature covers: canonical JSON of all but the signatures."""
-        return encode_canonical({**self._encode(iter), DIGEST: self.document_digest()})
+        return encode_canonical({**self._encode(BATCHES), DIGEST: self.document_digest()})
 
     def document_digest(self) -> str:
         """Compute the digest of the document, which covers all but itself and the signatures."""
-        return compute_digest(self._encode(iter))
+        return compute_digest(self._encode(BATCHES))
 
-    def _encode(self, listing: Listing) -> dict[str, Any]:
+    def _encode(self, items: ItemEncoding) -> dict[str, Any]:
         return encode_fields(
             {
                 "schema_version": self.schema_version,
@@ -132,7 +136,7 @@ class Document(SnapshotBase):
             self.base,
             self.extra,
             self.state_extra,
-            listing,
+            items,
         )
 
     @classmethod

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
 
 import msgspec
 
 from holdfast.errors import short_repr
 from holdfast.log.changes import changes_to_json
 from holdfast.log.event import Event, event_to_json, format_time
+from holdfast.log.linked_events import LinkedEvents, decode_plain
 from holdfast.snapshots.session_state import (
     MESSAGES,
     PENDING,
@@ -30,15 +33,16 @@ from holdfast.state.store import Store
 from holdfast.values import to_json
 from holdfast.values.json_encoding import is_json_without_floats
 
-Listing: TypeAlias = Callable[[Iterator[Any]], Any]
-"""``list``, or ``iter`` where messages and events are encoded one at a time."""
-
 BASE = "base"
+EVENTS = "events"
 DIGEST = "digest"
 SIGNATURES = "signatures"
 
 CHUNK_BYTES = 1 << 16
+ITEMS_PER_BATCH = 16
+"""How many messages or events are encoded at once."""
 
+encode_json = msgspec.json.Encoder().encode
 encode_into = msgspec.json.Encoder().encode_into
 
 encode_sorted = msgspec.json.Encoder(order="sorted").encode
@@ -57,15 +61,18 @@ def encode_fields(
     base: Snapshot | None,
     extra: Mapping[str, Any],
     state_extra: Mapping[str, Any],
-    listing: Listing = list,
+    items: ItemEncoding,
 ) -> dict[str, Any]:
     """Return the JSON data of a document's fields, with the unknown fields added."""
     data = {
         **fields,
         "created_at": format_time(fields["created_at"]),
         "exported_at": fields["exported_at"] and format_time(fields["exported_at"]),
-        "state": {**encode_state(fields["state"], listing=listing), **normalize_json(state_extra)},
-        "events": listing(map(encode_event, fields["events"])),
+        "state": {
+            **encode_state(fields["state"], messages=items.messages),
+            **normalize_json(state_extra),
+        },
+        EVENTS: items.events(fields[EVENTS]),
     }
     if base is not None:
         data[BASE] = changes_to_json(base.changes(Store().snapshot()))
@@ -86,15 +93,17 @@ def encode_event(event: Event) -> dict[str, Any]:
 
 
 def encode_state(
-    state: Snapshot, keys: Sequence[str] | None = None, listing: Listing = list
+    state: Snapshot,
+    keys: Sequence[str] | None = None,
+    messages: Callable[[Iterable[Any]], Any] = list,
 ) -> dict[str, Any]:
     """Return a state as JSON data, with all messages or only those of the given keys."""
     if keys is None:
         names = [key for namespace, key in state.keys if namespace == MESSAGES]
-        messages = (message for _, _, message in state.items(MESSAGES))
+        found = (message for _, _, message in state.items(MESSAGES))
     else:
         names = list(keys)
-        messages = (state.get(MESSAGES, key) for key in keys)
+        found = (state.get(MESSAGES, key) for key in keys)
     session = {key: to_json(value) for _, key, value in state.items(SESSION)}
     status = session.pop(STATUS, None)
     if not isinstance(status, str):
@@ -102,7 +111,7 @@ def encode_state(
         session[STATUS] = [status] if state.contains(SESSION, STATUS) else None
     data: dict[str, Any] = {
         "status": status if isinstance(status, str) else PENDING,
-        "messages": listing(map(to_json, messages)),
+        "messages": messages(map(to_json, found)),
         "values": {key: to_json(value) for _, key, value in state.items(STATE)},
     }
     if names != [message_key(number) for number in range(len(names))]:
@@ -118,13 +127,81 @@ def encode_state(
     return data
 
 
+# --------------------------------------------------------------------- messages and events
+
+
+class ChangesLine(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """Changes as a document has them."""
+
+    set: list[tuple[str, str, Any]]
+    delete: list[tuple[str, str]]
+
+
+class EventLine(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """An event as a document has it, without unknown fields."""
+
+    seq: int
+    id: str
+    type: str
+    at: str
+    data: Any
+    changes: ChangesLine
+    prev: str
+    hash: str
+
+
+def encode_event_batches(events: Sequence[Event]) -> Iterator[list[Any]]:
+    """Yield events as JSON data, in batches of lines or of dicts."""
+    if not isinstance(events, LinkedEvents):
+        yield from split_items(map(encode_event, events))
+        return
+    lines: list[Any] = []
+    for block in events.blocks:
+        stored = decode_plain(block.text)
+        if len(lines) >= ITEMS_PER_BATCH or (lines and stored is None):
+            yield lines
+            lines = []
+        if stored is None:
+            yield from split_items(map(encode_event, block.events()))
+            continue
+        seq, prev = block.first, block.prev
+        for each, hash_ in zip(stored, block.hashes, strict=True):
+            changes = ChangesLine(each.set, each.delete)
+            lines.append(
+                EventLine(seq, each.id, each.type, each.at, each.data, changes, prev, hash_)
+            )
+            seq, prev = seq + 1, hash_
+    if lines:
+        yield lines
+
+
+def split_items(items: Iterable[Any]) -> Iterator[list[Any]]:
+    """Yield items in batches."""
+    rest = iter(items)
+    while batch := list(islice(rest, ITEMS_PER_BATCH)):
+        yield batch
+
+
+@dataclass(frozen=True, slots=True)
+class ItemEncoding:
+    """How to encode the messages and events of a document."""
+
+    messages: Callable[[Iterable[Any]], Any]
+    events: Callable[[Sequence[Event]], Any]
+
+
+TREES = ItemEncoding(list, lambda events: list(map(encode_event, events)))
+BATCHES = ItemEncoding(split_items, encode_event_batches)
+
+
 # ----------------------------------------------------------------------------------------- text
 
 
 def encode_chunks(data: Mapping[str, Any]) -> Iterator[bytes]:
     """Yield the JSON text of a document in chunks, one line per message, value and event.
 
-    An iterator in place of a list is consumed item by item.
+    A list may be an iterator of batches of its items, and the digest a function, which is called
+    after them.
 
     Raises:
         ValueError: ``source_environment`` is not UTF-8.
@@ -133,9 +210,8 @@ def encode_chunks(data: Mapping[str, Any]) -> Iterator[bytes]:
     validate_environment(data)
     text = bytearray()
     for _ in write_lines(data, text):
-        if len(text) >= CHUNK_BYTES:
-            yield bytes(text)
-            text.clear()
+        yield bytes(text)
+        text.clear()
     yield bytes(text)
 
 
@@ -152,21 +228,32 @@ def validate_environment(data: Mapping[str, Any]) -> None:
 
 
 def write_lines(data: Mapping[str, Any], text: bytearray) -> Iterator[None]:
-    """Append the JSON text of a document to a buffer, yielding after each line."""
+    """Append the JSON text of a document to a buffer, yielding when that has a whole chunk."""
     text += b"{"
     for number, (name, value) in enumerate(data.items()):
         text += b",\n " if number else b"\n "
         encode_into(name, text, -1)
         text += b": "
-        yield from write_items(value, text, 2 if name == "state" else 1)
+        found = value() if callable(value) else value
+        yield from write_items(found, text, 2 if name == "state" else 1)
     text += b"\n}\n"
 
 
 def write_items(value: Any, text: bytearray, levels: int) -> Iterator[None]:
     """Append the JSON text of a value, with one line per item down to a number of levels."""
-    if levels == 0 or not isinstance(value, dict | list | Iterator):
+    if isinstance(value, Iterator):
+        text += b"["
+        separator = b"\n  "
+        for batch in value:
+            text += separator
+            text += b",\n  ".join(map(encode_json, batch))
+            separator = b",\n  "
+            if len(text) >= CHUNK_BYTES:
+                yield
+        text += b"]"
+        return
+    if levels == 0 or not isinstance(value, dict | list):
         encode_into(value, text, -1)
-        yield
         return
     names = iter(value) if isinstance(value, dict) else None
     text += b"[" if names is None else b"{"
@@ -177,9 +264,10 @@ def write_items(value: Any, text: bytearray, levels: int) -> Iterator[None]:
             text += b": "
         if levels == 1:
             encode_into(item, text, -1)
-            yield
         else:
             yield from write_items(item, text, levels - 1)
+        if len(text) >= CHUNK_BYTES:
+            yield
     text += b"]" if names is None else b"}"
 
 
@@ -199,25 +287,83 @@ def compute_digest(data: Mapping[str, Any]) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
+class RunningDigest:
+    """The digest of a document, computed while the lines of its text are written.
+
+    The text has the state before the events and the canonical JSON has it after them, so the
+    canonical messages are kept until then.
+    """
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        self._data = data
+        self._digest = hashlib.sha256()
+        self._messages: list[bytes] = []
+        covered = sorted(data.keys() - {DIGEST, SIGNATURES})
+        at = covered.index(EVENTS)
+        self._before, self._after = covered[:at], covered[at + 1 :]
+
+    def observed_data(self) -> dict[str, Any]:
+        """Return the data with iterators to consume in this order, then the digest to call."""
+        state = self._data["state"]
+        messages = observe_batches(state["messages"], self._messages.append)
+        return {
+            **self._data,
+            "state": {**state, "messages": messages},
+            EVENTS: self._observe_events(),
+            DIGEST: self._finish,
+        }
+
+    def _observe_events(self) -> Iterator[Any]:
+        for piece in encode_canonical_fields(self._data, self._before, b"{"):
+            self._digest.update(piece)
+        self._digest.update(
+            (b"," if self._before else b"{") + encode_canonical_value(EVENTS) + b":"
+        )
+        yield from observe_batches(self._data[EVENTS], self._digest.update)
+
+    def _finish(self) -> str:
+        state = {**self._data["state"], "messages": CanonicalText(self._messages)}
+        for piece in encode_canonical_fields({**self._data, "state": state}, self._after, b","):
+            self._digest.update(piece)
+        self._digest.update(b"}")
+        return f"sha256:{self._digest.hexdigest()}"
+
+
+@dataclass(frozen=True, slots=True)
+class CanonicalText:
+    """A value whose canonical JSON is known."""
+
+    pieces: list[bytes]
+
+
 def encode_canonical(
     data: Mapping[str, Any], without: Sequence[str] = (SIGNATURES,)
 ) -> Iterator[bytes]:
     """Yield the canonical JSON of a document in pieces, without some of its fields.
 
-    It does not depend on the layout of the text, its compression, or the order of names. An
-    iterator in place of a list is consumed item by item.
+    It does not depend on the layout of the text, its compression, or the order of names. A list
+    may be an iterator of batches of its items.
     """
     validate_environment(data)
-    covered = {name: value for name, value in data.items() if name not in without}
-    for number, name in enumerate(sorted(covered)):
-        yield (b"," if number else b"{") + encode_canonical_value(name) + b":"
-        yield from encode_canonical_items(covered[name], 2 if name == "state" else 1)
+    covered = sorted(name for name in data if name not in without)
+    yield from encode_canonical_fields(data, covered, b"{")
     yield b"}" if covered else b"{}"
+
+
+def encode_canonical_fields(
+    data: Mapping[str, Any], names: Sequence[str], opening: bytes
+) -> Iterator[bytes]:
+    """Yield the canonical JSON of some fields of a document in pieces."""
+    for number, name in enumerate(names):
+        yield (b"," if number else opening) + encode_canonical_value(name) + b":"
+        yield from encode_canonical_items(data[name], 2 if name == "state" else 1)
 
 
 def encode_canonical_items(value: Any, levels: int) -> Iterator[bytes]:
     """Yield the canonical JSON of a value in pieces, dividing objects down to some levels."""
-    if levels == 0 or not value or not isinstance(value, dict | list | Iterator):
+    if isinstance(value, CanonicalText):
+        yield from value.pieces
+    elif levels == 0 or not value or not isinstance(value, dict | list | Iterator):
         yield encode_canonical_value(value)
     elif isinstance(value, dict):
         for number, name in enumerate(sorted(value)):
@@ -225,15 +371,42 @@ def encode_canonical_items(value: Any, levels: int) -> Iterator[bytes]:
             yield from encode_canonical_items(value[name], levels - 1)
         yield b"}"
     else:
-        text = bytearray(b"[")
-        for number, item in enumerate(value):
-            if number:
-                text += b","
-            text += encode_canonical_value(item)
-            if len(text) >= CHUNK_BYTES:
-                yield bytes(text)
-                text.clear()
-        yield bytes(text + b"]")
+        batches = split_items(value) if isinstance(value, list) else value
+        pieces: list[bytes] = []
+        for _ in observe_batches(batches, pieces.append):
+            yield from pieces
+            pieces.clear()
+        yield from pieces
+
+
+def observe_batches(
+    batches: Iterable[list[Any]], add: Callable[[bytes], object]
+) -> Iterator[list[Any]]:
+    """Yield batches of items, and pass on the canonical JSON of their list in pieces."""
+    text = bytearray(b"[")
+    separator = b""
+    for batch in batches:
+        text += separator
+        text += encode_canonical_batch(batch)
+        separator = b","
+        if len(text) >= CHUNK_BYTES:
+            add(bytes(text))
+            text.clear()
+        yield batch
+    add(bytes(text + b"]"))
+
+
+def encode_canonical_batch(batch: list[Any]) -> bytes:
+    """Return the canonical JSON of items, separated by commas."""
+    if isinstance(batch[0], EventLine):
+        is_sortable = is_json_without_floats([[line.data, line.changes.set] for line in batch])
+        if not is_sortable:
+            batch = [msgspec.to_builtins(line) for line in batch]
+    else:
+        is_sortable = is_json_without_floats(batch)
+    if is_sortable:
+        return encode_sorted(batch)[1:-1]
+    return b",".join(map(encode_canonical_value, batch))
 
 
 def encode_canonical_value(value: Any) -> bytes:

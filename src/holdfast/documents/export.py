@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from holdfast.documents.document import Document
 from holdfast.errors import IntegrityError, NotFoundError
 from holdfast.log.changes import fold_changes
 from holdfast.log.event import Event
-from holdfast.log.event_log import EventLog, Position
-from holdfast.log.timeline import Timeline
+from holdfast.log.event_log import Position
+from holdfast.log.linked_events import EventBlock, LinkedEvents
+from holdfast.log.timeline import MAX_UNFOLDED, Timeline
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.event_state import load_state_at_event
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.session_snapshot import SessionSnapshot, utc_now
+from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 
@@ -50,8 +53,8 @@ async def export_document(
             snapshot = await load_state_at_event(archive, location, seq)
         else:
             snapshot = await load_saved(archive, location, snapshot_id)
-        events, base = await read_events_up_to(archive, location, snapshot.position or Position())
-        document = Document.from_snapshot(snapshot, events=events, base=base)
+        found = await read_events_up_to(archive, location, snapshot.position or Position())
+        document = Document.from_snapshot(snapshot, events=found.events, base=found.base)
     return replace(
         document,
         event_log_count=len(document.events),
@@ -74,70 +77,87 @@ async def load_saved(
 async def export_head(archive: SnapshotArchive, location: SnapshotLocation) -> Document:
     """Export the committed state of a session under a new snapshot id."""
     latest = await archive.load_info(location=location)
-    events, base = await read_events_up_to(archive, location)
-    if events:
-        # With all events at hand, folding them is cheaper than reading a keyframe.
-        store = Store(max_history=0)
-        if base is not None:
-            store.restore(base)
-        fold_changes(store, (event.changes for event in events))
-        head = Position(events[-1].seq, events[-1].hash)
-    else:
+    found = await read_events_up_to(archive, location)
+    state, head = found.state, found.end
+    if state is None:
         loaded = await (await archive.timeline(location=location)).load()
-        store, head = loaded.store, loaded.end
+        state, head = loaded.store.snapshot(), loaded.end
     if head.seq == 0:
         raise NotFoundError(
             f"agent {location.scope_id} has no session {location.session_id} in this store; list "
             "its sessions with holdfast.Catalog(state_store).sessions(agent_id)"
         )
     return Document(
-        snapshot=store.snapshot(),
+        snapshot=state,
         agent_id=location.scope_id,
         session_id=location.session_id,
         scope=location.scope,
         parent_id=None if latest is None else latest.snapshot_id,
-        events=events,
-        base=base,
+        events=found.events,
+        base=found.base,
         position=head,
     )
 
 
+@dataclass(frozen=True, slots=True)
+class EventRange:
+    """The events of a log that were not pruned, up to a position."""
+
+    events: Sequence[Event]
+    base: Snapshot | None
+    """The state before the first event, or None if that is the first event of all."""
+    state: Snapshot | None
+    """The state after the last event, if that is the head of the log."""
+    end: Position
+
+
 async def read_events_up_to(
     archive: SnapshotArchive, location: SnapshotLocation, position: Position | None = None
-) -> tuple[tuple[Event, ...], Snapshot | None]:
-    """Read the events that were not pruned, up to a position or the head of the log.
-
-    Also returns the state before the first of them, or None if that is the first event of all.
-    """
+) -> EventRange:
+    """Read the events that were not pruned, up to a position or the head of the log."""
     manifest = await archive.load_manifest(location=location)
     while position is None or position.seq > manifest.log_start.seq:
         log_start = manifest.log_start
         timeline = Timeline(archive.state_store, location.prefix, manifest.incarnation)
         try:
-            events = await read_log_range(timeline.log, log_start, position)
-            if not events:
+            found = await read_log_range(timeline, log_start, position)
+            if not found.events:
                 break
-            if not log_start.seq:
-                return events, None
-            return events, (await timeline.load(log_start.seq)).store.snapshot()
+            return found
         except (NotFoundError, IntegrityError):
             # A concurrent prune may have moved the log start.
             manifest = await archive.load_manifest(location=location)
             if (manifest.incarnation, manifest.log_start) == (timeline.incarnation, log_start):
                 raise
-    return (), None
+    return EventRange((), None, None, Position())
 
 
 async def read_log_range(
-    log: EventLog, log_start: Position, position: Position | None
-) -> tuple[Event, ...]:
+    timeline: Timeline, log_start: Position, position: Position | None
+) -> EventRange:
     """Read the events from the log start up to a position, which must exist, or to the head."""
+    log = timeline.log
     last = None if position is None else position.seq
-    events: list[Event] = []
+    store = Store(max_history=0)
+    base = None
+    if log_start.seq:
+        base = (await timeline.load(log_start.seq)).store.snapshot()
+        store.restore(base)
+    blocks: list[EventBlock] = []
+    pending: list[Changes] = []
     async for segment in log.segments(log_start, last):
-        events += segment.events()
-    if position is not None:
-        del events[position.seq - log_start.seq :]
-        if not events or events[-1].hash != position.hash:
-            raise log.missing_segment_error(events[-1].seq + 1 if events else log_start.seq + 1)
-    return tuple(events)
+        block, changes = segment.link()
+        if last is not None and block.last > last:
+            block = block.take(last - block.first + 1)
+        blocks.append(block)
+        if position is None:
+            pending += changes
+        if len(pending) >= MAX_UNFOLDED:
+            fold_changes(store, pending)
+            pending.clear()
+    fold_changes(store, pending)
+    end = Position(blocks[-1].last, blocks[-1].hashes[-1]) if blocks else log_start
+    if position is not None and end != position:
+        raise log.missing_segment_error(end.seq + 1)
+    state = store.snapshot() if position is None else None
+    return EventRange(LinkedEvents(blocks, base=base, state=state), base, state, end)

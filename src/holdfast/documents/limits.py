@@ -98,8 +98,9 @@ class DocumentMeter:
         text = self._pending + chunk
         tail = len(text) - len(text.rstrip(b"\\"))
         self._pending = text[len(text) - tail :]
-        # In a run of backslashes, each pair is one escaped backslash; one left escapes a quote.
-        text = text[: len(text) - tail].replace(b"\\\\", b"").replace(b'\\"', b"")
+        if b"\\" in text:
+            # In a run of them, each pair is one escaped backslash; one left escapes a quote.
+            text = text[: len(text) - tail].replace(b"\\\\", b"").replace(b'\\"', b"")
         # Every second part between quotes is outside of strings.
         parts = text.translate(None, NOT_STRUCTURE).split(b'"')
         outside = b"".join(parts[1 if self._in_string else 0 :: 2])

@@ -16,6 +16,7 @@ from holdfast.documents.errors import ModifiedDocumentError
 from holdfast.errors import InvalidDocumentError, short_repr
 from holdfast.log.changes import fold_changes
 from holdfast.log.event import Event
+from holdfast.log.linked_events import LinkedEvents
 from holdfast.state.batch import WriteBatch
 from holdfast.state.diff import Pair
 from holdfast.state.snapshot import Snapshot
@@ -117,6 +118,8 @@ def is_fold(events: Sequence[Event], base: Snapshot | None, state: Snapshot) -> 
 
     False if that has to be built to find out.
     """
+    if isinstance(events, LinkedEvents) and events.is_known_to_lead(base, state):
+        return True
     final: dict[Pair, Any] = {}
     for event in events:
         for namespace, key, value in event.changes["set"]:

@@ -16,7 +16,7 @@ import msgspec
 from holdfast.errors import InvalidDocumentError, UnsupportedValueError, short_repr
 from holdfast.ids import new_id
 from holdfast.log.changes import changes_from_json, changes_to_json, expect_str
-from holdfast.state.diff import Changes
+from holdfast.state.diff import Changes, Pair
 from holdfast.values import from_json, to_json
 
 DEFAULT_TYPE = "message.appended"
@@ -136,7 +136,38 @@ def event_to_compact_json(event: EventDraft | Event) -> dict[str, Any]:
     return tree
 
 
-class StoredChanges(msgspec.Struct):
+class StoredEvent(
+    msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False
+):
+    """An event as segments store it, without unknown fields; its values are JSON data."""
+
+    id: str
+    type: str = DEFAULT_TYPE
+    at: str
+    data: Any = None
+    set: list[tuple[str, str, Any]] = []
+    delete: list[tuple[str, str]] = []
+
+
+class CanonicalChanges(msgspec.Struct, gc=False):
+    """Changes as they are hashed, if all values are plain."""
+
+    delete: list[Pair]
+    set: list[tuple[str, str, Any]]
+
+
+class CanonicalEvent(msgspec.Struct, gc=False):
+    """The fields of an event that are hashed, in canonical order."""
+
+    at: str
+    changes: CanonicalChanges
+    data: Any
+    id: str
+    seq: int
+    type: str
+
+
+class StoredChanges(msgspec.Struct, gc=False):
     """The changes in a stored event or keyframe; other fields are skipped."""
 
     set: list[tuple[str, str, Any]] = []

@@ -19,6 +19,7 @@ from holdfast.errors import HoldfastError, IntegrityError, UnsupportedValueError
 from holdfast.log.encoded_event import EncodedEvent, encode_draft
 from holdfast.log.event import Event, EventDraft
 from holdfast.log.hash_chain import GENESIS
+from holdfast.log.linked_events import EventBlock
 from holdfast.log.segment import (
     Segment,
     build_segment,
@@ -122,16 +123,16 @@ class EventLog:
         end = Position(last, hashes[-1])
         return PreparedSegment(after, tuple(events), hashes, segment, put, end)
 
-    def encode_linked(self, events: Sequence[Event]) -> Put:
+    def encode_linked(self, block: EventBlock) -> Put:
         """Return the put that writes linked events as one segment.
 
         Raises:
             HoldfastError: The log is full.
 
         """
-        check_seq(events[-1].seq)
-        key = self.key(events[0].seq)
-        return Put(key, build_segment(key, events).encode(), if_absent=True)
+        check_seq(block.last)
+        key = self.key(block.first)
+        return Put(key, build_segment(key, block).encode(), if_absent=True)
 
     async def write(self, prepared: PreparedSegment, more: Sequence[Put] = ()) -> None:
         """Write a prepared segment and other entries, atomically if the store can.

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TypeVar
 
 import msgspec
@@ -33,22 +32,14 @@ from holdfast.errors import (
 )
 from holdfast.log.changes import changes_from_rows
 from holdfast.log.encoded_event import EncodedEvent, link_encoded
-from holdfast.log.event import (
-    DEFAULT_TYPE,
-    Event,
-    StoredChanges,
-    draft_from_json,
-    event_to_compact_json,
-    format_time,
-    parse_time,
-)
-from holdfast.log.hash_chain import link_events
+from holdfast.log.event import Event, StoredChanges, format_time, parse_time
+from holdfast.log.linked_events import EventBlock, decode_changes, decode_events
 from holdfast.state.diff import Changes
 
 T = TypeVar("T")
 
 SEGMENT_FORMAT = 1
-MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
+DAMAGE = (HoldfastError, msgspec.DecodeError, AttributeError, KeyError, TypeError, ValueError)
 
 decode_segment_changes = msgspec.json.Decoder(list[StoredChanges]).decode
 
@@ -64,6 +55,25 @@ class StoredSegment(msgspec.Struct, omit_defaults=True):
     digest: str = ""
     events: msgspec.Raw = msgspec.Raw(b"")
     pruned_at: str = ""
+
+
+class DamageReport:
+    """Reports the errors of malformed events as damage of their segment."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        # A type that is not registered here does not mean damage.
+        if isinstance(error, DAMAGE) and not isinstance(
+            error, IntegrityError | UnsupportedValueError
+        ):
+            raise damaged_segment_error(self._key, str(error)) from error
 
 
 class Segment:
@@ -110,8 +120,8 @@ class Segment:
         """The size of the stored events in bytes."""
         return len(memoryview(self._stored.events))
 
-    def changes(self, last: int | None = None) -> Iterator[Changes]:
-        """Yield the changes of each event in order, up to the event ``last``.
+    def changes(self, last: int | None = None) -> list[Changes]:
+        """Return the changes of each event in order, up to the event ``last``.
 
         Raises:
             NotFoundError: The events were pruned.
@@ -119,10 +129,11 @@ class Segment:
 
         """
         self._check_not_pruned()
-        with self._damage_reported():
+        with DamageReport(self.key):
             rows = self._check_count(decode_segment_changes(self._stored.events))
-            for row in rows if last is None else rows[: max(0, last - self.first + 1)]:
-                yield changes_from_rows(row.set, row.delete)
+            if last is not None:
+                del rows[max(0, last - self.first + 1) :]
+            return [changes_from_rows(row.set, row.delete) for row in rows]
 
     def events(self) -> list[Event]:
         """Decode the events and verify that their hash chain ends at ``hash``.
@@ -133,13 +144,28 @@ class Segment:
 
         """
         self._check_not_pruned()
-        with self._damage_reported():
-            trees = self._check_count(msgspec.json.decode(self._stored.events, type=list))
-            drafts = [draft_from_json({"type": DEFAULT_TYPE, **tree}) for tree in trees]
-        events = link_events(drafts, self.first - 1, self.prev)
-        if events[-1].hash != self.hash:
-            raise damaged_segment_error(self.key, "the hash of its events does not match")
+        with DamageReport(self.key):
+            events = decode_events(self._stored.events, self.first - 1, self.prev)
+            self._check_hashes([event.hash for event in events])
         return events
+
+    def link(self) -> tuple[EventBlock, list[Changes]]:
+        """Return the events as text, and their changes, after verifying the hash chain as `events`.
+
+        Raises:
+            NotFoundError: The events were pruned.
+            IntegrityError: The segment is damaged.
+
+        """
+        self._check_not_pruned()
+        with DamageReport(self.key):
+            hashes, changes = decode_changes(self._stored.events, self.first - 1, self.prev)
+            self._check_hashes(hashes)
+        return EventBlock(self.first, self.prev, hashes, self._stored.events), changes
+
+    def _check_hashes(self, hashes: list[str]) -> None:
+        if self._check_count(hashes)[-1] != self.hash:
+            raise damaged_segment_error(self.key, "the hash of its events does not match")
 
     def _check_not_pruned(self) -> None:
         if self.is_pruned:
@@ -150,24 +176,14 @@ class Segment:
             raise damaged_segment_error(self.key, f"it has {len(items)} events")
         return items
 
-    @contextmanager
-    def _damage_reported(self) -> Iterator[None]:
-        try:
-            yield
-        except (IntegrityError, UnsupportedValueError):
-            raise  # a type that is not registered here does not mean damage
-        except (HoldfastError, msgspec.DecodeError, *MALFORMED) as error:
-            raise damaged_segment_error(self.key, str(error)) from error
-
     def encode(self) -> bytes:
         """Return the segment as stored."""
         return msgspec.json.encode(self._stored)
 
 
-def build_segment(key: str, events: Sequence[Event]) -> Segment:
+def build_segment(key: str, block: EventBlock) -> Segment:
     """Return the segment of linked events."""
-    text = msgspec.json.encode([event_to_compact_json(event) for event in events])
-    return join_segment(key, events[0].seq, events[-1].seq, events[0].prev, events[-1].hash, text)
+    return join_segment(key, block.first, block.last, block.prev, block.hashes[-1], block.text)
 
 
 def link_segment(
@@ -178,7 +194,9 @@ def link_segment(
     return hashes, join_segment(key, seq + 1, seq + len(events), prev, hashes[-1], text)
 
 
-def join_segment(key: str, first: int, last: int, prev: str, hash_: str, text: bytes) -> Segment:
+def join_segment(
+    key: str, first: int, last: int, prev: str, hash_: str, text: bytes | msgspec.Raw
+) -> Segment:
     """Return a segment, given the JSON text of its events."""
     digest = hashlib.sha256(text).hexdigest()
     return Segment(

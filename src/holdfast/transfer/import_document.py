@@ -18,10 +18,11 @@ from holdfast.documents.document import Document
 from holdfast.documents.errors import ModifiedDocumentError
 from holdfast.documents.validate import fold_events, is_fold
 from holdfast.errors import ConflictError, InvalidDocumentError, StateStoreError
-from holdfast.log.event import Event, draft_event
+from holdfast.log.event import Event, draft_event, parse_time
 from holdfast.log.event_log import MAX_SEQ, Position
 from holdfast.log.hash_chain import GENESIS, hash_event, link_events
 from holdfast.log.keyframe import encode_keyframe
+from holdfast.log.linked_events import EventBlock, LinkedEvents
 from holdfast.log.timeline import LoadedState, Timeline
 from holdfast.sessions.session import Session
 from holdfast.snapshots.incarnation import PASSIVE_EVENT_TYPES, Incarnation
@@ -127,7 +128,7 @@ async def read_session(
 # ------------------------------------------------------------------------------------ validation
 
 
-def prepare_events(document: Document) -> list[Event]:
+def prepare_events(document: Document) -> LinkedEvents:
     """Return the log of a new session: the document's events, and one for the import.
 
     If the events do not lead to the document's state, as after an edit on purpose, the last one
@@ -137,16 +138,21 @@ def prepare_events(document: Document) -> list[Event]:
         InvalidDocumentError: The document's events are not a valid log.
 
     """
-    events = list(document.events)
+    events = document.events
     validate_event_chain(events, document.base)
     base = document.base if events else None
     changes: Changes = {"set": [], "delete": []}
     if not is_fold(events, base, document.snapshot):
         changes = document.snapshot.changes(fold_events(events, base))
     head = Position(events[-1].seq, events[-1].hash) if events else Position()
-    return events + link_events(
+    imported = link_events(
         [draft_event(IMPORTED, describe_origin(document), changes=changes)], head.seq, head.hash
     )
+    if isinstance(events, LinkedEvents):
+        blocks = [*events.blocks]
+    else:
+        blocks = [EventBlock.encode(batch) for batch in split_batches(events, EVENTS_PER_SEGMENT)]
+    return LinkedEvents([*blocks, EventBlock.encode(imported)])
 
 
 def validate_event_chain(events: Sequence[Event], base: Snapshot | None) -> None:
@@ -176,6 +182,8 @@ def validate_event_chain(events: Sequence[Event], base: Snapshot | None) -> None
 
 def is_chain(events: Sequence[Event]) -> bool:
     """Return whether each event has the seq and the hash that follow from the previous one."""
+    if isinstance(events, LinkedEvents):
+        return True
     seq, prev = events[0].seq, events[0].prev
     for event in events:
         if (event.seq, event.prev, event.hash) != (seq, prev, hash_event(event, seq, prev)):
@@ -198,7 +206,7 @@ def describe_origin(document: Document) -> dict[str, Any]:
 
 
 async def create_session(
-    incarnation: Incarnation, document: Document, events: Sequence[Event]
+    incarnation: Incarnation, document: Document, events: LinkedEvents
 ) -> None:
     """Create a session with these events as its log.
 
@@ -207,11 +215,11 @@ async def create_session(
 
     """
     timeline = incarnation.timeline()
-    log_start = Position(events[0].seq - 1, events[0].prev)
+    log_start = Position(events.blocks[0].first - 1, events.blocks[0].prev)
     puts = []
-    for batch in split_batches(events, EVENTS_PER_SEGMENT):
-        puts.append(timeline.log.encode_linked(batch))
-        timeline.advance(Position(batch[-1].seq, batch[-1].hash), len(puts[-1].value))
+    for block in events.regroup(EVENTS_PER_SEGMENT):
+        puts.append(timeline.log.encode_linked(block))
+        timeline.advance(Position(block.last, block.hashes[-1]), len(puts[-1].value))
     if log_start.seq:
         base = document.base or Store(max_history=0).snapshot()
         puts.insert(0, encode_keyframe_put(timeline, log_start, base))
@@ -248,7 +256,12 @@ async def write_log(
 
 def last_activity(document: Document) -> dt.datetime:
     """Return the time of the last activity, just before that of the original session."""
-    times = [event.at for event in document.events if event.type not in PASSIVE_EVENT_TYPES]
+    events = document.events
+    if isinstance(events, LinkedEvents):
+        headers = events.headers()
+        times = [parse_time(each.at) for each in headers if each.type not in PASSIVE_EVENT_TYPES]
+    else:
+        times = [event.at for event in events if event.type not in PASSIVE_EVENT_TYPES]
     last = max(times, default=document.created_at)
     return min(last, utc_now()) - dt.timedelta(microseconds=1)
 

@@ -125,7 +125,10 @@ def is_untagged(tree: object, room: int = MAX_DEPTH) -> bool:
 
 
 def is_json_without_floats(tree: object, room: int = 4 * MAX_DEPTH) -> bool:
-    """Return whether this is JSON data without floats, nested at most ``room`` levels deep."""
+    """Return whether this is JSON data without floats, nested at most ``room`` levels deep.
+
+    A tuple counts as a list.
+    """
     kind = type(tree)
     if kind is str or kind is int or kind is bool or tree is None:
         return True
@@ -134,6 +137,11 @@ def is_json_without_floats(tree: object, room: int = 4 * MAX_DEPTH) -> bool:
     if kind is list:
         for item in cast("list[object]", tree):
             if not is_json_without_floats(item, room - 1):
+                return False
+        return True
+    if kind is tuple:
+        for part in cast("tuple[object, ...]", tree):
+            if not is_json_without_floats(part, room - 1):
                 return False
         return True
     if kind is dict:
