@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+from contextlib import suppress
 
 import pytest
 
@@ -25,7 +26,7 @@ from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 from support.async_tests import async_test
 from support.conversations import add_messages, list_contents, open_session
 from support.copied_sessions import HERE, read_all, save_messages
-from support.faults import RAISED, Fault, FaultyStateStore
+from support.faults import RAISED, WAYS, Fault, FaultyStateStore
 from support.observed_store import InterruptedStore
 
 STORES = pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "one by one"])
@@ -295,6 +296,25 @@ async def test_a_commit_moves_an_old_index_entry(url, tmp_path, monkeypatch):
         (entry,) = (await Catalog(store).sessions("bot")).sessions
         assert entry.active_at > entry.started_at
         assert (await other.verify()).leftovers == []
+
+
+@STORES
+@async_test
+async def test_a_move_of_the_index_entry_that_fails_leaves_the_session_listed(atomic, monkeypatch):
+    monkeypatch.setattr(incarnation, "ACTIVITY_RESOLUTION", dt.timedelta())
+    for kind, is_done in WAYS:
+        for number in range(1, 5):
+            disk = MemoryStateStore()
+            store = FaultyStateStore(disk, atomic=atomic)
+            session = await add_messages(await open_session(store), "a")
+            session.add_message("user", "b")
+            store.plan(Fault(number, kind, is_done))
+            with suppress(*RAISED):
+                await session.commit()
+            assert len((await Catalog(disk).sessions("bot")).sessions) == 1, (kind, number)
+            reader = await add_messages(await open_session(disk), "c")
+            assert (await reader.verify()).ok, (kind, number)
+            assert len((await Catalog(disk).sessions("bot")).sessions) == 1, (kind, number)
 
 
 @async_test

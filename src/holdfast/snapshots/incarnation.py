@@ -322,7 +322,9 @@ class Incarnation:
         except (ConflictError, StateStoreError) as error:
             # The commit succeeded; the next one moves the entry.
             logger.info("index entry of %s was not moved: %s", self.location.prefix, error)
-            await self._delete([index.key])
+            if isinstance(error, ConflictError):
+                # After another error the manifest may have been written, which needs this entry.
+                await self._delete([index.key])
             return
         await self._delete_replaced_index()
         self.manifest, self.etag = moved, etags[1]
