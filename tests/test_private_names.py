@@ -17,8 +17,8 @@ OTHER_PROJECTS = {
     ("stores", "_server_info"),
 }
 """Private names of Strands and nats-py, which have no public name for these."""
-STANDARD_LIBRARY = {"_exit", "_set_running_loop"}
-"""Public names of ``os`` and ``asyncio`` that start with an underscore."""
+STANDARD_LIBRARY = {"_exit"}
+"""Public names of ``os`` that start with an underscore."""
 
 
 def package_of(path):

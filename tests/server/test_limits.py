@@ -191,6 +191,7 @@ async def test_body_that_arrives_too_slowly_gets_408(store):
 class SlowStore(MemoryStateStore):
     """Delays reads while ``slow`` is set."""
 
+    runs_inline = False
     slow = False
 
     async def get(self, key):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextvars import ContextVar
+from functools import partial
 
 import pytest
 
-from holdfast.server.request_threads import RequestThreads
+from holdfast.server.request_threads import THREADS, RequestThreads
+from holdfast.stores.local import gather, pause, run_in_thread
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
 from support.rest_api import connect, expect_ok, expect_problem, fill_store
@@ -49,11 +51,10 @@ def threads():
 async def test_work_runs_in_one_thread_with_the_context_of_its_caller(threads):
     async def work():
         first = threading.current_thread()
-        await asyncio.sleep(0)
-        second = await asyncio.to_thread(threading.current_thread)
-        third = (await asyncio.gather(asyncio.to_thread(threading.current_thread)))[0]
-        await asyncio.sleep(0.001)
-        return {first, second, third, threading.current_thread()}, NAME.get()
+        await pause(0.001)
+        second = await run_in_thread(threading.current_thread)
+        third = await gather([run_in_thread(threading.current_thread)])
+        return {first, second, *third, threading.current_thread()}, NAME.get()
 
     NAME.set("here")
     found, name = await threads.run(work)
@@ -62,40 +63,67 @@ async def test_work_runs_in_one_thread_with_the_context_of_its_caller(threads):
     assert name == "here"
 
 
-@pytest.mark.parametrize("waits", [False, True])
 @async_test
-async def test_error_is_raised_in_the_caller(threads, waits):
+async def test_error_is_raised_in_the_caller(threads):
     async def work():
-        try:
-            if waits:
-                await asyncio.sleep(0)
-                await asyncio.to_thread(int, "x")
-            raise ValueError("invalid literal")
-        finally:
-            await asyncio.sleep(0)
+        return await run_in_thread(int, "x")
 
     with pytest.raises(ValueError, match="invalid literal"):
         await threads.run(work)
+    with pytest.raises(RuntimeError, match="needs an event loop"):
+        await threads.run(partial(asyncio.sleep, 0))
 
 
 @async_test
-async def test_cancelled_work_ends_when_it_waits(threads):
-    started, ended = threading.Event(), threading.Event()
+async def test_cancelled_work_holds_its_lock_to_its_end(threads):
+    started, released, ended = threading.Event(), threading.Event(), []
 
     async def work():
-        try:
-            started.set()
-            await asyncio.sleep(60)
-        finally:
-            ended.set()
+        started.set()
+        released.wait(30)
+        ended.append(True)
 
-    task = asyncio.create_task(threads.run(work))
+    async def follow():
+        assert ended
+
+    lock = asyncio.Lock()
+    task = asyncio.create_task(threads.run(work, lock=lock))
     await asyncio.to_thread(started.wait, 10)
+    following = asyncio.create_task(threads.run(follow, lock=lock))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    assert lock.locked()
+    assert not following.done()
+    released.set()
+    await following
     await threads.wait_until_idle(10)
-    assert ended.is_set()
+    assert not lock.locked()
+
+
+@async_test
+async def test_cancelled_work_that_waits_for_a_thread_is_not_done(threads):
+    busy, done = threading.Event(), []
+
+    async def block():
+        busy.wait(30)
+
+    async def work():
+        done.append(True)
+
+    lock = asyncio.Lock()
+    blocking = [asyncio.create_task(threads.run(block)) for _ in range(THREADS)]
+    await asyncio.sleep(0)
+    task = asyncio.create_task(threads.run(work, lock=lock))
+    await asyncio.sleep(0)
+    task.cancel()
+    busy.set()
+    await asyncio.gather(*blocking)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await threads.wait_until_idle(10)
+    assert not done
+    assert not lock.locked()
 
 
 @async_test

@@ -150,6 +150,8 @@ from holdfast.server import run
 from holdfast.stores.memory import MemoryStateStore
 
 class Slow(MemoryStateStore):
+    runs_inline = False
+
     async def _page(self, span, count):
         threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
         await asyncio.sleep(60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 from holdfast import Session
 from holdfast.stores.memory import MemoryStateStore
@@ -82,6 +83,41 @@ async def test_delete_waits_for_a_write_by_another_agent_of_the_session():
     expect_problem(await api.get("/agents/bob/sessions/ses_shared"), 404)
     assert store._keys
     assert not [key for key in store._keys if key.startswith("sessions/ses_shared/")]
+
+
+class BlockedStore(MemoryStateStore):
+    """Blocks the thread of a write until it is released."""
+
+    is_blocked = False
+
+    def __init__(self):
+        super().__init__()
+        self.reached, self.released = threading.Event(), threading.Event()
+
+    async def put_many(self, puts, **conditions):
+        if self.is_blocked:
+            self.reached.set()
+            self.released.wait(30)
+        return await super().put_many(puts, **conditions)
+
+
+@async_test
+async def test_import_that_timed_out_holds_the_lock_until_it_ends():
+    store = BlockedStore()
+    await fill_store(store)
+    api = connect(store)
+    document = (await api.get("/agents/ses_1/snapshot")).content
+    store.is_blocked = True
+    importing = asyncio.create_task(api.post("/agents/snapshot/restore", content=document))
+    await asyncio.to_thread(store.reached.wait, 10)
+    importing.cancel()  # as after --timeout
+    await asyncio.wait([importing])
+    deleting = asyncio.create_task(api.delete(SES_1))
+    await asyncio.sleep(0.02)
+    assert not deleting.done()
+    store.released.set()
+    expect_ok(await deleting, 204)
+    assert not [key for key in store._keys if key.startswith("sessions/ses_1/")]
 
 
 @async_test

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+from contextlib import suppress
 
 import pytest
 
@@ -17,13 +18,15 @@ from holdfast import (
     open_state_store,
 )
 from holdfast.snapshots import incarnation
+from holdfast.snapshots.delete import Deletion
 from holdfast.snapshots.discovery import find_incarnations, find_index_keys
 from holdfast.snapshots.incarnation import ACTIVITY_RESOLUTION, Incarnation
 from holdfast.stores.memory import MemoryStateStore
+from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 from support.async_tests import async_test
 from support.conversations import add_messages, list_contents, open_session
 from support.copied_sessions import HERE, read_all, save_messages
-from support.faults import RAISED, Fault, FaultyStateStore
+from support.faults import RAISED, WAYS, Fault, FaultyStateStore
 from support.observed_store import InterruptedStore
 
 STORES = pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "one by one"])
@@ -128,6 +131,84 @@ async def test_a_deletion_concurrent_with_a_creation_leaves_the_new_session_or_n
             assert "new" not in list_contents(reader), at
 
 
+class TurnStore(InterruptedStore):
+    """Makes calls only while it has the turn, and passes the turn on before given calls."""
+
+    def __init__(self, inner, *stops):
+        super().__init__(inner, 0, None)
+        self.stops = stops
+        self.turn = asyncio.Event()
+
+    async def _call(self):
+        self.calls += 1
+        if self.calls in self.stops:
+            self.turn.clear()
+            self.other.turn.set()
+            await self.turn.wait()
+            await self.action()
+
+    async def run(self, act):
+        """Run a function on this store and return its result, or None if it conflicts."""
+        await self.turn.wait()
+        try:
+            return await act(FaultyStateStore(self, atomic=False))
+        except ConflictError:
+            return None
+        finally:
+            self.other.stops = ()
+            self.other.turn.set()
+
+
+async def take_turns(disk, first, second, third):
+    """Create a session while it is deleted, and read it at each change of turns.
+
+    The creation runs until its call number ``first``, the deletion until its call ``second``, the
+    creation until its call ``third``, the deletion to its end, and the creation to its own.
+    """
+    creation, deletion = TurnStore(disk, first, third), TurnStore(disk, second)
+    creation.other, deletion.other = deletion, creation
+
+    async def read():
+        return await open_session(ReadOnlyStateStore(disk))
+
+    async def create(store):
+        session = await add_messages(await open_session(store), "new")
+        return session.committer.incarnation.id
+
+    async def delete(store):
+        started = await Deletion.start(store, "ses")
+        await started.run()
+        return started.incarnations
+
+    creation.action = deletion.action = read
+    creation.turn.set()
+    created, deleted = await asyncio.gather(creation.run(create), deletion.run(delete))
+    is_kept = created is not None and created not in deleted
+    reader = await read()
+    assert list_contents(reader) == ["new"] * is_kept, (first, second, third)
+    assert (await reader.verify()).damage == [], (first, second, third)
+    return creation.calls, deletion.calls, is_kept
+
+
+@async_test
+async def test_a_session_created_during_a_deletion_can_be_read_at_any_time():
+    """A deletion of leftovers never deletes what a creation is about to name."""
+
+    async def make_disk():
+        disk = MemoryStateStore()
+        await add_messages(await open_session(disk), "old")
+        await disk.delete(HERE.manifest_key)
+        return disk
+
+    creations, deletions, _ = await take_turns(await make_disk(), 1, 99, 99)
+    outcomes = set()
+    for first in range(1, creations + 2):
+        for second in range(1, deletions + 2):
+            for third in range(first + 1, creations + 2):
+                outcomes.add((await take_turns(await make_disk(), first, second, third))[2])
+    assert outcomes == {True, False}
+
+
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/s.db", "file://{}/s"])
 @async_test
 async def test_concurrent_agents_and_deletions_never_damage_a_session(url, tmp_path):
@@ -215,6 +296,25 @@ async def test_a_commit_moves_an_old_index_entry(url, tmp_path, monkeypatch):
         (entry,) = (await Catalog(store).sessions("bot")).sessions
         assert entry.active_at > entry.started_at
         assert (await other.verify()).leftovers == []
+
+
+@STORES
+@async_test
+async def test_a_move_of_the_index_entry_that_fails_leaves_the_session_listed(atomic, monkeypatch):
+    monkeypatch.setattr(incarnation, "ACTIVITY_RESOLUTION", dt.timedelta())
+    for kind, is_done in WAYS:
+        for number in range(1, 5):
+            disk = MemoryStateStore()
+            store = FaultyStateStore(disk, atomic=atomic)
+            session = await add_messages(await open_session(store), "a")
+            session.add_message("user", "b")
+            store.plan(Fault(number, kind, is_done))
+            with suppress(*RAISED):
+                await session.commit()
+            assert len((await Catalog(disk).sessions("bot")).sessions) == 1, (kind, number)
+            reader = await add_messages(await open_session(disk), "c")
+            assert (await reader.verify()).ok, (kind, number)
+            assert len((await Catalog(disk).sessions("bot")).sessions) == 1, (kind, number)
 
 
 @async_test

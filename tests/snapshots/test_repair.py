@@ -76,10 +76,10 @@ async def test_leftovers_of_an_interrupted_creation_are_deleted():
     disk = MemoryStateStore()
     crashing = FaultyStateStore(disk, atomic=False)
     session = await Session.open(crashing, agent_id="bot", session_id="ses")
-    crashing.plan(Fault(2, "crash", done=True))
+    crashing.plan(Fault(3, "crash", done=True))  # before the manifest names the session
     with pytest.raises(RAISED):
         await session.commit()
-    assert len(await read_all(disk)) == 2
+    assert len(await read_all(disk)) == 3
     assert await Catalog(disk).latest_session("bot") is None
     await save_messages(disk)
     found = await SnapshotArchive(disk).verify(location=HERE)

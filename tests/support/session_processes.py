@@ -7,6 +7,7 @@ outcome, and checks after every step that all durable data is present and intact
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 from collections.abc import Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -26,6 +27,7 @@ from holdfast import (
 )
 from holdfast.log import timeline
 from holdfast.log.segment import decode_segment
+from holdfast.snapshots import incarnation
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 from support.faults import RAISED, Fault, FaultyStateStore
@@ -81,7 +83,7 @@ class ProcessMachine(RuleBasedStateMachine):
     limits: ClassVar[dict[str, int]] = {}
     """When keyframes are due: small numbers, so that there are many."""
     days_pass = False
-    """Whether two days pass before every prune."""
+    """Whether two days pass before every prune, and some time before every commit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,6 +93,9 @@ class ProcessMachine(RuleBasedStateMachine):
         self.patches = pytest.MonkeyPatch()
         for name, value in self.limits.items():
             self.patches.setattr(timeline, name, value)
+        # Every commit moves the index entry, or none does however slow the machine is.
+        resolution = dt.timedelta(days=0 if self.days_pass else 1)
+        self.patches.setattr(incarnation, "ACTIVITY_RESOLUTION", resolution)
         self.models: list[SessionModel] = []
         self.writers: list[Writer] = []
 

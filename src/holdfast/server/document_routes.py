@@ -45,6 +45,7 @@ from holdfast.server.problems import Problem, reject_invalid
 from holdfast.server.read_routes import SESSION
 from holdfast.server.write_routes import DryRun, IfMatch, check_head
 from holdfast.snapshots.keys import MAX_ID_LENGTH, SnapshotLocation
+from holdfast.stores.local import run_in_thread
 from holdfast.transfer.import_document import ImportResult, import_document
 from holdfast.transfer.manager import Redaction
 
@@ -213,11 +214,11 @@ async def send_document(
         context.archive, location, snapshot_id=snapshot_id, tags=read_tags(tags or [])
     )
     if redact:
-        document = await asyncio.to_thread(load_redactor(), document)
+        document = await run_in_thread(load_redactor(), document)
     chunks = document.chunks()
     body, is_whole = b"", False
     if document.snapshot.size_bytes <= MAX_IN_MEMORY:
-        body, is_whole = await asyncio.to_thread(read_chunks, chunks)
+        body, is_whole = await run_in_thread(read_chunks, chunks)
     if not is_whole:
         rest = itertools.chain([body], chunks)
         return StreamingResponse(iterate_in_threadpool(rest), media_type=JSON)
@@ -299,8 +300,7 @@ async def import_session(
             dry_run=dry_run,
             check=partial(check_head, if_match=if_match),
         )
-        async with context.session_lock(location):
-            result = await context.threads.run(write)
+        result = await context.threads.run(write, lock=context.session_lock(location))
     if not dry_run:
         context.metrics.count_change("imported")
     return json_response(import_result_to_json(result))

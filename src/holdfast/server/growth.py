@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 from array import array
 from collections.abc import Iterable, Iterator
@@ -20,6 +19,7 @@ from holdfast.snapshots.keys import EPOCH
 from holdfast.snapshots.session_state import MESSAGES
 from holdfast.state.store import Store
 from holdfast.stores.base import StateStore
+from holdfast.stores.local import run_in_thread
 
 MAX_BYTES = 32 << 20
 OVERHEAD = 1 << 10
@@ -101,9 +101,9 @@ class GrowthReader:
         async for event in head.log(self._state_store).read(first, last, after=curve.end):
             batch.append(event)
             if len(batch) == BATCH:
-                await asyncio.to_thread(longer.add, store, batch)
+                await run_in_thread(longer.add, store, batch)
                 batch = []
-        await asyncio.to_thread(longer.add, store, batch)
+        await run_in_thread(longer.add, store, batch)
         return longer
 
 

@@ -10,7 +10,6 @@ chain. Otherwise the session was replaced, restored from a backup or damaged: it
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -30,6 +29,7 @@ from holdfast.snapshots.manifest import SnapshotManifest, StoredManifest, select
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Entry
+from holdfast.stores.local import run_in_thread
 
 MAX_SESSIONS = 10_000
 """Sessions whose ends are remembered."""
@@ -221,7 +221,7 @@ class HeadReader:
         with suppress(IntegrityError):
             if entry is not None:
                 if key == timeline.key(keyframe):
-                    frame = await asyncio.to_thread(decode_keyframe, key, entry.value)
+                    frame = await run_in_thread(decode_keyframe, key, entry.value)
                     end = Position(frame.seq, frame.hash)
                 else:
                     segment = decode_segment(key, entry.value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
 from fastapi import Path, Query
@@ -49,6 +48,7 @@ from holdfast.server.serializers import (
     snapshot_to_json,
 )
 from holdfast.snapshots.keys import MAX_ID_LENGTH
+from holdfast.stores.local import run_in_thread
 
 router = make_router("look", reads=True)
 
@@ -269,7 +269,7 @@ async def get_state(
             "hash": found.position.hash,
             "at": await context.states.read_time(head, found),
             "snapshot_id": found.snapshot_id,
-            **await asyncio.to_thread(messages_window, found.state, message_offset, message_limit),
+            **await run_in_thread(messages_window, found.state, message_offset, message_limit),
         }
         return encode_body(
             tree, make_etag(found.position, found.snapshot_id, message_offset, message_limit)
@@ -298,7 +298,7 @@ async def diff_positions(
             await context.states.load(head, first),
             await context.states.load(head, second),
         )
-        return await asyncio.to_thread(encode_diff, before, after, limit, with_patch=patch)
+        return await run_in_thread(encode_diff, before, after, limit, with_patch=patch)
 
     key = ("diff", *first.key, *second.key, limit, patch)
     return body_response(request, await context.encode_once(head, key, encode))
@@ -331,7 +331,7 @@ async def diff_sessions(
         second = await find_location(request, context, to_agent, to_session, to_scope)
     before = await context.states.at(await context.head(first), from_)
     after = await context.states.at(await context.head(second), to)
-    found = await asyncio.to_thread(encode_diff, before, after, limit, with_patch=patch)
+    found = await run_in_thread(encode_diff, before, after, limit, with_patch=patch)
     return body_response(request, found)
 
 

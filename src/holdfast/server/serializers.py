@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from typing import Any
 
@@ -18,6 +17,7 @@ from holdfast.snapshots.session_state import MESSAGES, SessionState
 from holdfast.snapshots.tool_calls import ToolCallIndex
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
+from holdfast.stores.local import run_in_thread
 from holdfast.values import to_json
 
 MAX_COUNTED = 1000
@@ -69,7 +69,7 @@ async def session_to_json(
     manifest = head.manifest
     there = await context.states.load(head, Target(head.position.seq))
     state = there.state
-    unfinished = await asyncio.to_thread(ToolCallIndex().unfinished, state)
+    unfinished = await run_in_thread(ToolCallIndex().unfinished, state)
     return {
         **location_fields(head.location),
         "started_at": manifest.started_at and format_time(manifest.started_at),

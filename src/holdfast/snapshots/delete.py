@@ -71,9 +71,9 @@ class Deletion:
         key = deletion_mark_key(session_id)
         entry = await state_store.get(key)
         locations = await find_locations(state_store, session_id)
-        current = (await read_manifests(state_store, locations)).values()
+        current = await read_manifests(state_store, locations, creating=True)
         incarnations = decode_deletion_mark(entry) | {
-            manifest.incarnation for manifest in current if manifest.incarnation
+            manifest.live_incarnation for manifest in current.values()
         }
         try:
             etag = await state_store.put(
@@ -114,11 +114,7 @@ class Deletion:
             if isinstance(entry, Entry):
                 with suppress(IntegrityError):
                     manifest = decode_manifest(key, entry.value)
-            if (
-                manifest is not None
-                and manifest.incarnation
-                and manifest.incarnation not in self.incarnations
-            ):
+            if manifest is not None and self._is_other(manifest):
                 continue
             deleted += await self._delete_index_keys(location, manifest)
             if entry is not None:
@@ -131,14 +127,11 @@ class Deletion:
         """Delete a session's index entries, but not that of a session created since."""
         keys = await find_index_keys(self.state_store, location, manifest)
         entries = await self.state_store.get_many(keys)
-        current = (await read_manifests(self.state_store, [location])).get(location)
+        current = await read_manifests(self.state_store, [location], creating=True)
+        manifest = current.get(location)
         kept = ""
-        if (
-            current is not None
-            and current.incarnation not in self.incarnations
-            and current.active_at is not None
-        ):
-            kept = index_key(location, current.active_at)
+        if manifest is not None and self._is_other(manifest) and manifest.active_at is not None:
+            kept = index_key(location, manifest.active_at)
         deleted = 0
         for key, entry in entries.items():
             if key != kept:
@@ -149,9 +142,9 @@ class Deletion:
         mark = deletion_mark_key(self.session_id)
         prefix = session_prefix(self.session_id)
         keys = [key async for key in self.state_store.list(prefix) if key != mark]
-        # Read after the listing: a session that is created later is not in the list.
+        # Read after the listing: a session whose creation starts later is not in the list.
         locations = {location for key in keys if (location := parse_location(key)) is not None}
-        current = await read_manifests(self.state_store, locations)
+        current = await read_manifests(self.state_store, locations, creating=True)
         # Snapshots before keyframes before the log: what is listed until then can be loaded.
         keys.sort(key=lambda key: ("/keyframes/" in key) + 2 * ("/log/" in key))
         deleted = 0
@@ -161,11 +154,16 @@ class Deletion:
             if (
                 location is not None
                 and manifest is not None
-                and belongs_to_incarnation(location, key, entry, manifest.incarnation)
+                and belongs_to_incarnation(location, key, entry, manifest.live_incarnation)
             ):
                 continue
             deleted += await self._delete_entry(key, entry)
         return deleted
+
+    def _is_other(self, manifest: SnapshotManifest) -> bool:
+        """Tell whether a manifest is that of an incarnation that is not to be deleted."""
+        live = manifest.live_incarnation
+        return bool(live) and live not in self.incarnations
 
     async def _delete_entry(self, key: str, entry: Entry | IntegrityError) -> int:
         """Delete an entry unless it has changed; return how many were deleted."""

@@ -6,7 +6,10 @@ reads. The manifest names the current incarnation, and a commit succeeds only wh
 
     creation   segments and keyframes, the index entry, then the manifest ``if_absent``. Nothing is
                visible before the manifest, so of two creators one gets a conflict. A crash leaves
-               entries that no manifest names, which a repair or a deletion deletes.
+               entries that no manifest names, which a repair or a deletion deletes. On a store
+               without atomic batches the manifest first gets the id as ``creating``, and then the
+               name on the condition that it is unchanged: so a deletion knows which entries will
+               be named, and a creator whose entries it deleted gets a conflict.
     commit     on a store with ``conditional_put_many`` the manifest's etag is a condition of the
                same atomic write. Elsewhere the manifest is read after the write and before the
                write is acknowledged; if it changed, what was written is deleted again.
@@ -160,15 +163,14 @@ class Incarnation:
             updated_at=started_at,
             active_at=active_at,
             log_start=log_start or Position(),
-        )
-        named = Put(
-            self.location.manifest_key,
-            created.encode(),
-            if_match=self.etag,
-            if_absent=self.etag is None,
+            creating="",
         )
         hidden = [*puts, Put(self._index_key(active_at), INDEX_VALUE)]
         try:
+            if not self.state_store.atomic_put_many:
+                claim = replace(created, incarnation="", started_at=None, creating=self.id)
+                (self.etag,) = await self.state_store.put_many([self._put_manifest(claim)])
+            named = self._put_manifest(created)
             etags = await self.state_store.put_many([*hidden, named, *records])
         except ConflictError as error:
             if error.key != self.location.manifest_key:
@@ -183,11 +185,15 @@ class Incarnation:
                 await self._delete_index(active_at)
             raise
         self._use(created, etags[len(hidden)])
-        if not self.state_store.atomic_put_many:
-            # A deletion that listed these before the manifest named them deletes them as leftovers,
-            # but only with the etags that it read: written again, they stay.
-            for put in hidden:
-                await self.state_store.put(put.key, put.value)
+
+    def _put_manifest(self, manifest: SnapshotManifest) -> Put:
+        """Return the write of a manifest, if it has not changed since it was read."""
+        return Put(
+            self.location.manifest_key,
+            manifest.encode(),
+            if_match=self.etag,
+            if_absent=self.etag is None,
+        )
 
     async def _is_named(self) -> bool:
         """Tell whether the stored manifest names this incarnation; if so, adopt it."""
@@ -249,7 +255,7 @@ class Incarnation:
     ) -> None:
         """Write with the index entry and the manifest, in one atomic step."""
         moved = replace(self.manifest, active_at=active_at)
-        named = Put(self.location.manifest_key, moved.encode(), if_match=self.etag)
+        named = self._put_manifest(moved)
         index = Put(self._index_key(active_at), INDEX_VALUE)
         etags = await self.state_store.put_many([named, *puts, *records, index])
         await self._delete_replaced_index()
@@ -315,14 +321,16 @@ class Incarnation:
     async def _move_index(self, active_at: dt.datetime) -> None:
         """Move the index entry on a store without atomic batches, after the commit."""
         moved = replace(self.manifest, active_at=active_at)
-        named = Put(self.location.manifest_key, moved.encode(), if_match=self.etag)
+        named = self._put_manifest(moved)
         index = Put(self._index_key(active_at), INDEX_VALUE)
         try:
             etags = await self.state_store.put_many([index, named])
         except (ConflictError, StateStoreError) as error:
             # The commit succeeded; the next one moves the entry.
             logger.info("index entry of %s was not moved: %s", self.location.prefix, error)
-            await self._delete([index.key])
+            if isinstance(error, ConflictError):
+                # After another error the manifest may have been written, which needs this entry.
+                await self._delete([index.key])
             return
         await self._delete_replaced_index()
         self._use(moved, etags[1])

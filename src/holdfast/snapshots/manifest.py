@@ -32,6 +32,7 @@ KNOWN_FIELDS = {
     "active_at",
     "floor",
     "pruning",
+    "creating",
 }
 
 
@@ -50,6 +51,8 @@ class SnapshotManifest:
     """The position at which the log starts; earlier events were pruned."""
     pending_log_start: Position | None = None
     """The log start that a running or interrupted prune is about to record."""
+    creating: str = ""
+    """The id of the incarnation that a running or interrupted creation is about to name."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Fields of later versions and of the caller, stored unchanged."""
 
@@ -57,6 +60,11 @@ class SnapshotManifest:
     def is_created(self) -> bool:
         """Whether the session exists."""
         return self.started_at is not None
+
+    @property
+    def live_incarnation(self) -> str:
+        """The incarnation whose entries a deletion of others keeps: current, or being created."""
+        return self.incarnation or self.creating
 
     @property
     def pruned_through(self) -> int:
@@ -77,6 +85,8 @@ class SnapshotManifest:
         }
         if self.pending_log_start is not None:
             content["pruning"] = msgspec.structs.asdict(self.pending_log_start)
+        if self.creating:
+            content["creating"] = self.creating
         return encode_envelope(content)
 
 
@@ -118,9 +128,12 @@ def select_manifest(location: SnapshotLocation, entries: Mapping[str, Entry]) ->
 
 
 async def read_manifests(
-    state_store: StateStore, locations: Iterable[SnapshotLocation]
+    state_store: StateStore, locations: Iterable[SnapshotLocation], *, creating: bool = False
 ) -> dict[SnapshotLocation, SnapshotManifest]:
-    """Read the manifests of the sessions that exist; damaged ones are left out."""
+    """Read the manifests of the sessions that exist; damaged ones are left out.
+
+    With ``creating``, read those of sessions that are being created, too.
+    """
     wanted = {location.manifest_key: location for location in locations}
     found: dict[SnapshotLocation, SnapshotManifest] = {}
     async for key, entry in iterate_entries(state_store, wanted):
@@ -128,7 +141,7 @@ async def read_manifests(
             manifest = decode_manifest(key, require_entry(entry).value)
         except IntegrityError:
             continue
-        if manifest.is_created:
+        if manifest.is_created or (creating and manifest.creating):
             found[wanted[key]] = manifest
     return found
 
@@ -162,6 +175,7 @@ def decode_manifest(key: str, data: bytes) -> SnapshotManifest:
             active_at=decode_time(tree["active_at"]),
             log_start=decode_position(tree["floor"]),
             pending_log_start=decode_position(tree["pruning"]) if "pruning" in tree else None,
+            creating=validate_incarnation(tree.get("creating", "")),
             extra={name: value for name, value in tree.items() if name not in KNOWN_FIELDS},
         )
     except KeyError as error:

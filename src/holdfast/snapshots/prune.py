@@ -18,7 +18,6 @@ so a tombstone is not needed for longer than a day, even if clocks disagree by h
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 import random
 from collections.abc import Iterable
@@ -38,6 +37,7 @@ from holdfast.snapshots.records import SnapshotInfo, decode_record
 from holdfast.snapshots.retention import RetentionPolicy
 from holdfast.stores.base import StateStore
 from holdfast.stores.batch_read import iterate_entries, read_entries, require_entry
+from holdfast.stores.local import pause
 
 ATTEMPTS = 16
 TOMBSTONE_AGE = dt.timedelta(days=1)
@@ -256,7 +256,7 @@ async def record_cutoff(
             await state_store.put(location.manifest_key, manifest.encode(), if_match=stored.etag)
             return
         except ConflictError:
-            await asyncio.sleep(random.uniform(0, 0.01 * attempt))  # noqa: S311 - jitter
+            await pause(random.uniform(0, 0.01 * attempt))  # noqa: S311 - jitter
     raise ConflictError(
         f"manifest {location.manifest_key} changed {ATTEMPTS} times in a row; prune again later",
         key=location.manifest_key,
@@ -349,7 +349,7 @@ async def rewrite_keyframe(timeline: Timeline, seq: int) -> bool:
             await store.put(key, entry.value, if_match=entry.etag)
             return True
         except ConflictError:  # a concurrent prune rewrote or deleted it
-            await asyncio.sleep(0.001 * attempt)
+            await pause(0.001 * attempt)
     return False
 
 

@@ -31,6 +31,7 @@ from holdfast.snapshots.tool_calls import ToolCallIndex
 from holdfast.state.snapshot import Snapshot
 from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Put
+from holdfast.stores.local import pause
 
 CACHED_HEADS = 8
 ATTEMPTS = 16
@@ -130,7 +131,7 @@ class StateSaver:
         may_reuse_position = True
         for attempt in range(ATTEMPTS):
             if attempt:
-                await asyncio.sleep(random.uniform(0, 0.01 * attempt))  # noqa: S311 - jitter
+                await pause(random.uniform(0, 0.01 * attempt))  # noqa: S311 - jitter
             if not is_latest and await self._is_saved(location, snapshot_id, snapshot):
                 return
             head = await self._open_head(location)

@@ -6,7 +6,7 @@ import asyncio
 import errno
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextvars import ContextVar
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -35,6 +35,13 @@ async def pause(seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 - there is no event loop
     else:
         await asyncio.sleep(seconds)
+
+
+async def gather(works: Iterable[Awaitable[T]]) -> list[T]:
+    """Run coroutines concurrently; one after the other if work runs inline."""
+    if RUN_INLINE.get():
+        return [await each for each in works]
+    return await asyncio.gather(*works)
 
 
 async def run_in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -27,6 +27,7 @@ from typing import Literal, TypeAlias, TypeVar, get_args
 
 from holdfast.errors import ConflictError, StateStoreError, short_repr
 from holdfast.stores.base import Condition, Entry, Etags, Put, StateStore
+from holdfast.stores.local import pause
 from holdfast.stores.validation import (
     KeyRange,
     validate_batch,
@@ -352,10 +353,10 @@ class FaultyStateStore(WrappedStateStore):
 async def call_delayed(act: Callable[[], Awaitable[Answer]], fault: Fault) -> Answer:
     """Call late, or respond late."""
     if not fault.done:
-        await asyncio.sleep(fault.seconds)
+        await pause(fault.seconds)
         return await act()
     answer = await act()
-    await asyncio.sleep(fault.seconds)
+    await pause(fault.seconds)
     return answer
 
 

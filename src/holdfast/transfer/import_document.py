@@ -7,12 +7,12 @@ entries that no manifest refers to.
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, TypeAlias, cast
 
 from holdfast.documents.document import Document
 from holdfast.documents.errors import ModifiedDocumentError
@@ -35,6 +35,7 @@ from holdfast.state.store import Store
 from holdfast.stores.base import StateStore
 from holdfast.stores.batch_read import split_batches
 from holdfast.stores.entries import Put
+from holdfast.stores.local import gather, run_in_thread
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 
 logger = logging.getLogger(__name__)
@@ -227,14 +228,10 @@ async def create_session(
         await write_log(incarnation, document, puts, log_start)
         return
     # A keyframe at the head bounds what a load reads. It is encoded while the log is written.
-    encoding = asyncio.get_running_loop().run_in_executor(
-        None, encode_keyframe_put, timeline, timeline.log.head, document.snapshot
-    )
-    try:
-        await write_log(incarnation, document, puts, log_start)
-        await write_keyframe(incarnation, await encoding)
-    finally:
-        encoding.cancel()
+    encode = partial(encode_keyframe_put, timeline, timeline.log.head, document.snapshot)
+    writing = write_log(incarnation, document, puts, log_start)
+    _, keyframe = await gather([writing, run_in_thread(encode)])
+    await write_keyframe(incarnation, cast("Put", keyframe))
 
 
 async def write_log(

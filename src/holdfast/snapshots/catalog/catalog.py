@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 from collections.abc import Iterable, Mapping
 
@@ -19,6 +18,7 @@ from holdfast.snapshots.keys import SnapshotLocation, agent_index_prefix, index_
 from holdfast.snapshots.manifest import read_manifests
 from holdfast.stores.batch_read import read_entries
 from holdfast.stores.entries import Entry
+from holdfast.stores.local import gather
 
 PAGE_SIZE = 100
 MAX_CANDIDATES = 64
@@ -78,7 +78,7 @@ class Catalog(SessionIndex):
             timeline = Timeline(self.state_store, entry.location.prefix, manifest.incarnation)
             return (await timeline.change_token())[0]
 
-        keys = await asyncio.gather(*map(find_last_segment, entries))
+        keys = await gather(map(find_last_segment, entries))
         segments = await read_entries(self.state_store, [key for key in keys if key])
         return [
             find_last_activity(entry, decode_events(key, segments.get(key)))

@@ -6,7 +6,6 @@ what it shows and one read per agent.
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 import heapq
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -23,6 +22,7 @@ from holdfast.snapshots.keys import (
     to_countdown,
     unquote_id,
 )
+from holdfast.stores.local import gather
 
 CONCURRENCY = 8
 """How many agents or sessions are read at the same time."""
@@ -87,7 +87,7 @@ async def list_entries(
 
     for start in range(0, len(streams), CONCURRENCY):
         numbers = range(start, min(start + CONCURRENCY, len(streams)))
-        await asyncio.gather(*map(push_next, numbers))
+        await gather(map(push_next, numbers))
     while heap:
         _, number, entry = heapq.heappop(heap)
         yield entry

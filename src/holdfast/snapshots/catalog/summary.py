@@ -7,7 +7,6 @@ Sessions are read a few at a time, newest first, and not more than a page needs.
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 import heapq
 from collections.abc import AsyncGenerator, Sequence
@@ -39,6 +38,7 @@ from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.session_state import MESSAGES, SessionState
 from holdfast.snapshots.tool_calls import ToolCallIndex, UnfinishedCall
 from holdfast.stores.base import StateStore
+from holdfast.stores.local import gather, run_in_thread
 
 MAX_READ_AHEAD = 64
 """How many sessions are read ahead to find which of them was active last."""
@@ -119,7 +119,7 @@ async def load_summary(state_store: StateStore, entry: SessionEntry) -> SessionS
             return None
         active_at = await read_last_activity(timeline, loaded, latest, entry)
         state = loaded.store.snapshot()
-        unfinished = await asyncio.to_thread(ToolCallIndex().unfinished, state)
+        unfinished = await run_in_thread(ToolCallIndex().unfinished, state)
     except UNREADABLE as error:
         return SessionSummary(
             agent_id=entry.agent_id,
@@ -236,7 +236,7 @@ async def list_summaries(
                     chunk.append(entry)
                 matching = [each for each in chunk if search in each.session_id.casefold()]
                 loading = (load_summary(index.state_store, each) for each in matching)
-                summaries = dict(zip(matching, await asyncio.gather(*loading), strict=True))
+                summaries = dict(zip(matching, await gather(loading), strict=True))
                 for each in chunk:
                     summary = summaries.get(each)
                     active_at = each.active_at if summary is None else summary.active_at
