@@ -229,7 +229,7 @@ class HoldfastStorage:
         if snapshot is None:
             await self.state_store.put(BLOBS + name, content)
             return
-        async with self._use(snapshot.location) as session:
+        async with self._use(snapshot.location, must_refresh=False) as session:
             await session.write_snapshot(content, snapshot.snapshot_id)
 
     async def _read(self, key: str) -> bytes | None:
@@ -271,7 +271,7 @@ class HoldfastStorage:
                 self._drop(location.session_id)
 
     async def _set_status(self, location: SnapshotLocation, status: str) -> None:
-        async with self._use(location) as session:
+        async with self._use(location, must_refresh=False) as session:
             await session.set_status(status)
 
     async def _is_empty(self, session_id: str) -> bool:
@@ -322,21 +322,25 @@ class HoldfastStorage:
         ]
 
     @asynccontextmanager
-    async def _use(self, location: SnapshotLocation) -> AsyncIterator[StrandsSession]:
+    async def _use(
+        self, location: SnapshotLocation, *, must_refresh: bool = True
+    ) -> AsyncIterator[StrandsSession]:
         """Lock a session and yield it, refreshed. After an error it is read again."""
         async with self._locks.setdefault(location.session_id, asyncio.Lock()):
             try:
-                yield await self._session(location)
+                yield await self._session(location, must_refresh=must_refresh)
             except BaseException:
                 self._drop(location.session_id)
                 raise
 
-    async def _session(self, location: SnapshotLocation) -> StrandsSession:
+    async def _session(
+        self, location: SnapshotLocation, *, must_refresh: bool = True
+    ) -> StrandsSession:
         """Return a refreshed session; the ones used last stay in memory."""
         session = self._sessions.pop(location, None)
         if session is None:
             session = await StrandsSession.open(self.state_store, location)
-        else:
+        elif must_refresh:
             await session.refresh()
         self._sessions[location] = session
         while len(self._sessions) > MAX_SESSIONS:
