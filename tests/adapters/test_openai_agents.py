@@ -28,6 +28,7 @@ from holdfast.adapters.openai_agents import HoldfastSession
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
 from support.faults import RAISED, WAYS, Fault, FaultyStateStore
+from support.observed_store import ObservedStore
 from support.subprocesses import run_python
 
 QUIET = RunConfig(tracing_disabled=True)
@@ -94,6 +95,18 @@ async def test_adding_three_items_writes_three_entries():
     entry = await store.get(segment)
     assert len(entry.value) < 2000
     assert entry.value.count(b"number") == 3
+
+
+@async_test
+async def test_a_turn_is_one_read_and_one_write():
+    store = ObservedStore()
+    session = HoldfastSession("ses", store)
+    for _ in range(3):
+        store.forget()
+        await session.get_items()
+        assert store.calls == ["get_many"]
+        await session.add_items(ITEMS)
+        assert store.calls == ["get_many", "put_many"]
 
 
 @async_test
@@ -191,14 +204,16 @@ async def test_values_can_be_set_by_a_session_that_is_open_at_the_same_time():
     assert document.state.messages == ITEMS
 
 
+@pytest.mark.parametrize("is_read", [True, False])
 @async_test
-async def test_a_session_that_another_process_deleted_starts_empty():
+async def test_a_session_that_another_process_deleted_starts_empty(is_read):
     store = MemoryStateStore()
     ours = HoldfastSession("ses", store)
     await ours.add_items(ITEMS)
     session = await Session.open(store, agent_id="agent", session_id="ses")
     await session.archive.delete_session(session_id="ses")
-    assert await ours.get_items() == []
+    if is_read:
+        assert await ours.get_items() == []
     await ours.add_items(ITEMS[:1])
     assert await HoldfastSession("ses", store).get_items() == ITEMS[:1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import json
 import threading
 
@@ -21,6 +22,7 @@ from holdfast.log import timeline
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test, run_async
 from support.faults import RAISED, WAYS, Fault, FaultyStateStore
+from support.observed_store import ObservedStore
 
 FOLDER = "session/ses/scopes/agent/waiter/snapshots/"
 LATEST = f"{FOLDER}snapshot_latest.json"
@@ -153,6 +155,72 @@ async def test_a_conversation_that_is_cut_at_its_start_writes_only_new_messages(
     edited = encode_snapshot("something else", *words[58:157])
     await storage.write(LATEST, edited)
     assert await HoldfastStorage(store).read(LATEST) == edited
+
+
+@async_test
+async def test_a_save_of_an_open_session_is_one_write():
+    store = ObservedStore()
+    storage = HoldfastStorage(store)
+    words = [f"message number {n}" for n in range(30)]
+    for count in range(1, 30):
+        await storage.write(LATEST, encode_snapshot(*words[max(0, count - 20) : count], step=count))
+        assert count == 1 or store.calls == ["put_many"]
+        await storage.set_status("ses", "waiter", "running")
+        store.forget()
+
+
+@async_test
+async def test_a_list_with_the_text_of_the_messages_is_not_taken_for_them():
+    storage = HoldfastStorage(MemoryStateStore())
+    for count in (1, 2, 3, 2):
+        messages = [{"role": "user", "content": [{"text": str(n)}]} for n in range(count)]
+        for data in (
+            {"state": {"messages": messages}, "messages": messages},
+            {"state": {"messages": messages}, "messages": []},
+            {"plan": {"messages": messages}, "messages": messages[:1]},
+            {"messages": messages, "state": {"messages": messages}},
+        ):
+            snapshot = json.dumps({"scope": "agent", "data": data}).encode()
+            await storage.write(LATEST, snapshot)
+            assert await storage.read(LATEST) == snapshot
+            document = await storage.document("ses", "waiter")
+            assert document.state.messages == data["messages"]
+
+
+@async_test
+async def test_an_edited_message_is_replaced():
+    storage = HoldfastStorage(MemoryStateStore())
+    for words in ("a b c", "a b c d", "a B c d e", "B c d e f", "B c d e F", "B c", "", "x"):
+        data = encode_snapshot(*words.split())
+        await storage.write(LATEST, data)
+        assert await storage.read(LATEST) == data
+
+
+@async_test
+async def test_values_that_json_does_not_have_are_replaced():
+    store = MemoryStateStore()
+    storage = HoldfastStorage(store)
+    await storage.write(LATEST, encode_snapshot("one"))
+    async with Session.open(store, agent_id="waiter", session_id="ses") as session:
+        session.set("since", dt.datetime(2026, 11, 15, tzinfo=dt.UTC))
+    with pytest.raises(StorageError, match="not JSON serializable"):
+        await storage.read(LATEST)
+    await storage.write(LATEST, encode_snapshot("one", "two"))
+    assert await storage.read(LATEST) == encode_snapshot("one", "two")
+    await storage.write(LATEST, encode_snapshot())
+    async with Session.open(store, agent_id="waiter", session_id="ses") as session:
+        session.add_message("user", b"bytes")
+    await storage.write(LATEST, encode_snapshot())
+    assert await storage.read(LATEST) == encode_snapshot()
+
+
+@async_test
+async def test_bytes_that_another_process_replaced_are_written_again():
+    store = MemoryStateStore()
+    one, other = HoldfastStorage(store), HoldfastStorage(store)
+    for storage, word in ((one, "a"), (other, "b"), (one, "a"), (one, "c"), (other, "b")):
+        await storage.write(LATEST, encode_snapshot(word))
+        assert await HoldfastStorage(store).read(LATEST) == encode_snapshot(word)
 
 
 @pytest.mark.parametrize("key", ["", "/", "a/../b", "a\\b"])

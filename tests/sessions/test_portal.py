@@ -11,9 +11,9 @@ import time
 import pytest
 
 from holdfast import open_state_store
-from holdfast.sessions.portal import Portal, get_portal, run_inline, sync
+from holdfast.sessions.portal import Lanes, Portal, get_portal, run_inline, sync
 from holdfast.stores.entries import Put
-from holdfast.stores.local import RUN_INLINE
+from holdfast.stores.local import RUN_INLINE, pause
 from holdfast.stores.wrappers.encryption import new_key
 from support.subprocesses import run_python
 
@@ -255,3 +255,88 @@ def test_a_loop_may_be_closed_before_its_work_ends(capfd):
     assert ended.wait(5)
     here.close()
     assert capfd.readouterr().err == ""
+
+
+# ------------------------------------------------------------------------------------------ lanes
+
+
+def test_work_in_a_lane_runs_in_order_and_survives_a_cancellation():
+    lanes, begun, ended = Lanes(), [], []
+
+    async def work(number):
+        begun.append(number)
+        await pause(0.01)
+        assert begun == [*ended, number]
+        ended.append(number)
+        if number % 2:
+            raise ValueError(number)
+        return number
+
+    async def ask():
+        calls = [asyncio.create_task(lanes.call_from_loop("a", work(n))) for n in range(6)]
+        await asyncio.sleep(0)
+        for call in calls[:4]:
+            call.cancel()
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    outcomes = asyncio.run(ask())
+    assert ended == list(range(6))
+    assert all(isinstance(each, asyncio.CancelledError) for each in outcomes[:4])
+    assert outcomes[4] == 4
+    assert isinstance(outcomes[5], ValueError)
+
+
+def test_lanes_run_at_the_same_time_for_any_loop():
+    lanes, barrier = Lanes(), threading.Barrier(3, timeout=5)
+
+    async def meet():
+        barrier.wait()
+        return threading.current_thread()
+
+    async def ask(*names):
+        return await asyncio.gather(*(lanes.call_from_loop(name, meet()) for name in names))
+
+    other = threading.Thread(target=lambda: asyncio.run(ask("c")))
+    other.start()
+    one, two = asyncio.run(ask("a", "b"))
+    other.join()
+    assert one is not two
+
+
+LANES_IN_CHILD = """
+import asyncio, os, threading
+from holdfast.sessions.portal import Lanes
+
+lanes, release = Lanes(), threading.Event()
+
+async def block():
+    release.wait(5)
+
+async def give():
+    return 7
+
+async def run():
+    call = asyncio.create_task(lanes.call_from_loop("a", block()))
+    await asyncio.sleep(0.05)
+    child = os.fork()
+    if not child:
+        answer = []
+        thread = threading.Thread(
+            target=lambda: answer.append(asyncio.run(lanes.call_from_loop("a", give())))
+        )
+        thread.start()
+        thread.join(5)
+        os._exit(answer != [7])
+    status = os.waitpid(child, 0)[1]
+    release.set()
+    await call
+    return status
+
+assert asyncio.run(run()) == 0
+print("done")
+"""
+
+
+def test_a_forked_process_has_its_own_lanes():
+    done = run_python(LANES_IN_CHILD)
+    assert done.stdout.strip() == "done", done.stderr

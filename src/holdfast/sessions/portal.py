@@ -1,12 +1,18 @@
-"""Run coroutines for callers that are not async: in an event loop in its own thread, or inline."""
+"""Run coroutines outside of the caller's event loop: in a loop of their own, in threads, or inline.
+
+Portal       an event loop in its own thread
+Lanes        threads without an event loop, for stores with ``runs_inline``
+run_inline   the calling thread, for a caller that is not async
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
-from concurrent.futures import Future
+from collections import deque
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -14,6 +20,8 @@ from holdfast.process_fork import ForkSafeLock
 from holdfast.stores.local import RUN_INLINE
 
 T = TypeVar("T")
+
+LANE_THREADS = 8
 
 _lock = ForkSafeLock("the loop of blocking calls", wait_on_fork=False)
 _portals: dict[int, Portal] = {}
@@ -88,6 +96,61 @@ def copy_outcome(answer: Future[T], done: Future[T]) -> None:
         answer.set_exception(error)
     else:
         answer.set_result(result)
+
+
+class Lanes:
+    """Runs coroutines inline in threads; those of one lane in order, one at a time.
+
+    One switch to a thread and back is cheaper than the event loop of a portal, which needs others
+    for its calls of the store. A forked child starts with empty lanes.
+    """
+
+    def __init__(self) -> None:
+        self._lock = ForkSafeLock("lanes", wait_on_fork=False)
+        self._start()
+
+    def _start(self) -> None:
+        self._process = os.getpid()
+        self._threads = ThreadPoolExecutor(LANE_THREADS, "holdfast-lane")
+        self._waiting: dict[str, deque[Callable[[], None]]] = {}
+        """What waits in each lane that has work in progress."""
+
+    async def call_from_loop(self, lane: str, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in a lane for a caller in an event loop, and return its result.
+
+        It runs to its end even if its caller is cancelled. It may await what `run_inline` may.
+        """
+        answer: Future[T] = Future()
+        job = partial(run_job, answer, work)
+        with self._lock:
+            if self._process != os.getpid():
+                self._start()
+            if lane in self._waiting:
+                self._waiting[lane].append(job)
+            else:
+                self._threads.submit(self._run_lane, lane, job)
+                self._waiting[lane] = deque()  # the thread takes the lock before it looks there
+        return await asyncio.wrap_future(answer)
+
+    def _run_lane(self, lane: str, job: Callable[[], None]) -> None:
+        """Run a job, and what waits in its lane then."""
+        while True:
+            job()
+            with self._lock:
+                if not self._waiting[lane]:
+                    del self._waiting[lane]
+                    return
+                job = self._waiting[lane].popleft()
+
+
+def run_job(answer: Future[T], work: Coroutine[Any, Any, T]) -> None:
+    """Run a coroutine inline, and set its outcome."""
+    done: Future[T] = Future()
+    try:
+        done.set_result(run_inline(work))
+    except BaseException as error:  # noqa: BLE001 - passed on to the caller
+        done.set_exception(error)
+    copy_outcome(answer, done)
 
 
 def get_portal() -> Portal:

@@ -75,8 +75,11 @@ class LogTracker:
 
         """
         if self.incarnation.is_created:
-            await self.check_incarnation()
+            following = self.timeline.log.key(self.timeline.log.head.seq + 1)
+            is_behind = await self.check_incarnation(following)
             self.tail.log_start = self.incarnation.manifest.log_start
+            if not is_behind:
+                return
         await self.catch_up()
 
     async def catch_up(self) -> None:
@@ -178,15 +181,18 @@ class LogTracker:
             self.timeline.size += each.size
             self.tail.add(each)
 
-    async def check_incarnation(self) -> None:
+    async def check_incarnation(self, following: str | None = None) -> bool:
         """Check that the session was not deleted, replaced or pruned since it was read.
+
+        Return whether the key ``following`` exists, which is read with the rest.
 
         Raises:
             StaleSessionError: It was; pending events were not written.
 
         """
         with self._replaced_as_stale():
-            await self.incarnation.refresh(self.working.head, self.tail.segments[-1:])
+            seen = self.tail.segments[-1:]
+            return await self.incarnation.refresh(self.working.head, seen, following)
 
     @contextmanager
     def _replaced_as_stale(self) -> Iterator[None]:

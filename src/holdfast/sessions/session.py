@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Self, TypeVar, cast, overload
@@ -36,6 +37,7 @@ from holdfast.snapshots.session_state import PENDING, SESSION, STATUS
 from holdfast.snapshots.tool_calls import ToolCallIndex
 from holdfast.snapshots.verify import Verification
 from holdfast.stores.base import StateStore
+from holdfast.stores.local import RUN_INLINE
 
 T = TypeVar("T")
 
@@ -53,7 +55,8 @@ class Session(BaseSession):
         self.archive = SnapshotArchive(committer.state_store)
         self._lock = asyncio.Lock()
         self._update_lock = asyncio.Lock()
-        self._updating: asyncio.Task[object] | None = None
+        self._updating: object = None
+        """The task whose update is in progress, or its thread if work runs inline."""
         self._running: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._contention = Contention()
         self._tool_calls = ToolCallIndex()
@@ -196,10 +199,11 @@ class Session(BaseSession):
 
         """
         validate_update_function(function)
-        if self._updating is not None and self._updating is asyncio.current_task():
+        caller = threading.current_thread() if RUN_INLINE.get() else asyncio.current_task()
+        if self._updating is not None and self._updating is caller:
             raise RuntimeError("update() was called by the function of another update()")
         async with self._update_lock:
-            self._updating = asyncio.current_task()
+            self._updating = caller
             try:
                 attempts = UpdateAttempts(self, self._contention)
                 while await attempts.next():

@@ -278,8 +278,12 @@ class Incarnation:
                     await self.state_store.delete(put.key, if_match=etag)
             raise
 
-    async def refresh(self, end: Position, seen: Sequence[Segment]) -> None:
+    async def refresh(
+        self, end: Position, seen: Sequence[Segment], following: str | None = None
+    ) -> bool:
         """Read the manifest again, and verify that the log still has what a writer read.
+
+        Return whether the key ``following`` exists, which is read with the rest.
 
         Raises:
             ReplacedError: The session was deleted or replaced, or pruned beyond ``end``.
@@ -287,8 +291,13 @@ class Incarnation:
         """
         mark = deletion_mark_key(self.location.session_id)
         wanted = {mark, self.location.manifest_key, *(each.key for each in seen)}
+        if following is not None:
+            wanted.add(following)
         found = await self.state_store.get_many(sorted(wanted))
-        stored = select_manifest(self.location, found)
+        entry = found.get(self.location.manifest_key)
+        stored = StoredManifest(self.manifest, self.etag)
+        if entry is None or entry.etag != self.etag:
+            stored = select_manifest(self.location, found)
         known = stored.manifest
         if not self.is_created:
             if known.is_created and known.incarnation != self.id:
@@ -302,6 +311,7 @@ class Incarnation:
                 "the session was restored from a backup without its last committed events"
             )
         self._use(known, stored.etag)
+        return following in found
 
     def _replaced(self, problem: str) -> ReplacedError:
         return ReplacedError(problem, key=self.location.manifest_key)

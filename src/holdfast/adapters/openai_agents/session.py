@@ -30,7 +30,7 @@ from holdfast.sessions.run_status import CANCELLED, COMPLETED, FAILED, WAITING
 from holdfast.sessions.session import Session
 from holdfast.snapshots.keys import AGENT, SnapshotLocation
 from holdfast.snapshots.session_snapshot import SessionSnapshot
-from holdfast.snapshots.session_state import PENDING, validate_status
+from holdfast.snapshots.session_state import MESSAGES, PENDING, validate_status
 from holdfast.snapshots.verify import Verification
 from holdfast.state.snapshot import Snapshot
 from holdfast.stores.base import StateStore
@@ -98,8 +98,9 @@ class HoldfastSession:
         most = settings_module.resolve_session_limit(limit, self.session_settings)
 
         def read(session: Session) -> list[Any]:
-            count = session.message_count if most is None or most < 0 else most
-            return [item for _, item in last_rows(session.snapshot(), count)]
+            if most is None or most < 0:
+                return session.snapshot().values(MESSAGES)
+            return [item for _, item in last_rows(session.snapshot(), most)]
 
         return cast("list[TResponseInputItem]", await self._read(read))
 
@@ -122,7 +123,8 @@ class HoldfastSession:
                 session.status = status
 
         if items:
-            await self._update(add)
+            # Without a read: if another writer committed in the meantime, the update runs again.
+            await self._update(add, must_refresh=False)
 
     async def pop_item(self) -> TResponseInputItem | None:
         """Remove the last item and return it, or None if there is none.
@@ -333,13 +335,13 @@ class HoldfastSession:
             self._loop, self._lock, self._session = loop, asyncio.Lock(), None
         return self._lock
 
-    async def _refreshed(self) -> Session:
-        """Return the session at its last commit."""
+    async def _refreshed(self, *, must_refresh: bool = True) -> Session:
+        """Return the session at its last commit, or as it is in memory."""
         if self._session is None:
             self._session = await Session.open(
                 self.state_store, agent_id=self.agent_id, session_id=self.session_id
             )
-        else:
+        elif must_refresh:
             await self._session.refresh()
         return self._session
 
@@ -348,15 +350,22 @@ class HoldfastSession:
             return read(await self._refreshed())
 
     @overload
-    async def _update(self, function: Callable[[Session], Awaitable[T]]) -> T: ...
+    async def _update(
+        self, function: Callable[[Session], Awaitable[T]], *, must_refresh: bool = True
+    ) -> T: ...
     @overload
-    async def _update(self, function: Callable[[Session], T]) -> T: ...
-    async def _update(self, function: Callable[[Session], Any]) -> Any:
+    async def _update(
+        self, function: Callable[[Session], T], *, must_refresh: bool = True
+    ) -> T: ...
+    async def _update(
+        self, function: Callable[[Session], Any], *, must_refresh: bool = True
+    ) -> Any:
         """Update the session; the update runs to its end even if the caller is cancelled."""
 
         async def update() -> Any:
             try:
-                return await (await self._refreshed()).update(function)
+                session = await self._refreshed(must_refresh=must_refresh)
+                return await session.update(function)
             except BaseException:
                 self._session = None  # drops what is pending
                 raise

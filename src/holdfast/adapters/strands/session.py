@@ -10,12 +10,14 @@ the latest has its position.
 from __future__ import annotations
 
 from holdfast.adapters.strands.codec import (
+    EntryTexts,
     decode_state,
+    delete_changes,
     encode_changes,
     has_snapshot,
-    replace_entries,
+    read_texts,
 )
-from holdfast.log.event import Event
+from holdfast.log.event_log import Position
 from holdfast.sessions.save import SnapshotSaver
 from holdfast.sessions.session import Session
 from holdfast.snapshots.keys import SnapshotLocation
@@ -36,11 +38,16 @@ TAGS = {TAG: "checkpoint"}
 class StrandsSession:
     """A session whose states are snapshots of a Strands agent.
 
-    Callers refresh it before they use it.
+    Callers refresh it before they read it. Writing needs no refresh.
     """
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._texts = EntryTexts()
+        """The texts of the snapshot in the state at ``_texts_at``; a cache."""
+        self._texts_at: Position | None = None
+        self._latest_at: Position | None = None
+        """A head of the log at which the latest snapshot is the state there; a cache."""
         self._tool_calls = ToolCallIndex()
         self._saver = SnapshotSaver(session.committer, self._tool_calls)
 
@@ -70,7 +77,12 @@ class StrandsSession:
 
         async def change(session: Session) -> None:
             state = session.snapshot()
-            changes = encode_changes(state, data)
+            changes, texts = encode_changes(state, self._read_texts(state), data)
+            if not any(changes.values()):
+                # Nothing would be committed, so no conflict would show that this is out of date.
+                await session.refresh()
+                state = session.snapshot()
+                changes, texts = encode_changes(state, self._read_texts(state), data)
             is_latest = await self._checkpoint() is None
             if snapshot_id is not None and is_latest and has_snapshot(state):
                 await self._save_latest()
@@ -79,6 +91,9 @@ class StrandsSession:
                 type_ = SAVED if snapshot_id is None else CHECKPOINT
                 session.record(type_, {"snapshot_id": snapshot_id}, changes=changes)
             await self._save(snapshot_id)
+            self._texts, self._texts_at = texts, self._head
+            if snapshot_id is None:
+                self._latest_at = self._head
 
         await self._session.update(change)
 
@@ -86,7 +101,13 @@ class StrandsSession:
         """Commit a status, if it changed. The latest snapshot stays the same."""
         wanted = validate_status(status)
 
+        is_current = False
+
         async def change(session: Session) -> None:
+            nonlocal is_current
+            if wanted == session.status:
+                await session.refresh()
+            is_current = self._texts_at == self._head
             if wanted == session.status:
                 return
             checkpoint = await self._checkpoint()
@@ -100,6 +121,8 @@ class StrandsSession:
                 )
 
         await self._session.update(change)
+        if is_current:
+            self._texts_at = self._head
 
     async def delete_latest(self) -> None:
         """Delete the latest snapshot. The log and the history still have it."""
@@ -145,7 +168,10 @@ class StrandsSession:
         state = session.snapshot()
         if data is None and not has_snapshot(state):
             return
-        changes = replace_entries(state, []) if data is None else encode_changes(state, data)
+        texts = self._read_texts(state)
+        changes = (
+            delete_changes(state, texts) if data is None else encode_changes(state, texts, data)[0]
+        )
         session.record(DELETED, changes=changes)
         await session.commit()
 
@@ -176,19 +202,28 @@ class StrandsSession:
         The id is None as well if the history does not have it, as in a session that was imported
         from a document.
         """
-        event = await self._last_event()
-        if event is None or event.type != CHECKPOINT:
+        head = self._head
+        if head == self._latest_at:
             return None
-        snapshot_id = str(event.data["snapshot_id"])
-        found = await find_history_info(
-            self._session.state_store, self._session.location, snapshot_id
-        )
-        return None if found is None else snapshot_id
+        async for event in self._session.events.read(head.seq, head.seq):
+            if event.type == CHECKPOINT:
+                snapshot_id = str(event.data["snapshot_id"])
+                found = await find_history_info(
+                    self._session.state_store, self._session.location, snapshot_id
+                )
+                return None if found is None else snapshot_id
+        self._latest_at = head
+        return None
 
-    async def _last_event(self) -> Event | None:
-        head = self._session.log.head.seq
-        events = [event async for event in self._session.events.read(head, head)]
-        return events[0] if events else None
+    @property
+    def _head(self) -> Position:
+        return self._session.committer.working.head
+
+    def _read_texts(self, state: Snapshot) -> EntryTexts:
+        """Return the texts of the snapshot in the state at the head of the log."""
+        if self._texts_at != self._head:
+            self._texts, self._texts_at = read_texts(state, is_strict=False), self._head
+        return self._texts
 
     async def _read_saved_latest(self) -> bytes | None:
         """Return the bytes that were the latest before the checkpoint at the head of the log."""

@@ -1,7 +1,8 @@
 """A Strands storage: bytes under keys, with listing, search and namespaces.
 
 Strands calls from many event loops, one per blocking call of an agent. All work is done in
-Holdfast's own event loop, so that sessions and connections are reused.
+Holdfast's own event loop, so that sessions and connections are reused. On a store that works on the
+calling thread, each session is used in a thread instead.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
@@ -21,7 +22,8 @@ from holdfast.adapters.strands.session import StrandsSession
 from holdfast.documents.document import Document
 from holdfast.documents.export import export_document
 from holdfast.errors import short_repr
-from holdfast.sessions.portal import get_portal
+from holdfast.process_fork import ForkSafeLock
+from holdfast.sessions.portal import Lanes, get_portal
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog.catalog import Catalog
 from holdfast.snapshots.keys import AGENT, SnapshotLocation
@@ -77,6 +79,9 @@ class HoldfastStorage:
         self._catalog = Catalog(state_store)
         self._sessions: OrderedDict[SnapshotLocation, StrandsSession] = OrderedDict()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._lanes = Lanes()
+        self._guard = ForkSafeLock("the sessions of a storage", wait_on_fork=False)
+        """Held while the sessions in memory are looked up or dropped."""
         if not state_store.durable:
             # Strands then keeps content in the conversation that would be lost with the process.
             self._ephemeral = getattr(storage_module, "_EPHEMERAL", None)
@@ -91,7 +96,9 @@ class HoldfastStorage:
                 index the entry; in that case the entry is stored.
 
         """
-        await self._run(self._write(key, data), f"write {short_repr(key)}")
+        await self._run_on_key(
+            f"write {short_repr(key)}", key, lambda name: self._write(name, data)
+        )
         if self._search_strategy is not None:
             try:
                 await self._search_strategy.index(self, keys.normalize_key(key), data)
@@ -107,7 +114,7 @@ class HoldfastStorage:
             StorageError: The key is invalid, the store failed, or stored data is damaged.
 
         """
-        return await self._run(self._read(key), f"read {short_repr(key)}")
+        return await self._run_on_key(f"read {short_repr(key)}", key, self._read)
 
     async def delete(self, key: str) -> None:
         """Delete a key, if it exists. A session is deleted with its last key.
@@ -116,7 +123,7 @@ class HoldfastStorage:
             StorageError: The key is invalid, or the store failed.
 
         """
-        await self._run(self._delete(key), f"delete {short_repr(key)}")
+        await self._run_on_key(f"delete {short_repr(key)}", key, self._delete)
 
     async def list(self, query: str = "") -> Keys:
         """Return the keys with a prefix, in order.
@@ -142,7 +149,7 @@ class HoldfastStorage:
         strategy = import_requirement(
             "strands.storage.search.keyword", EXTRA
         ).KeywordSearchStrategy()
-        entries = ScannedStorage(self._list, self._read, self._read_blobs)
+        entries = ScannedStorage(self._list, self.read, self._read_blobs)
         return await self._run(strategy.search(entries, query), f"search for {short_repr(query)}")
 
     def namespace(self, prefix: str) -> Self:
@@ -202,14 +209,31 @@ class HoldfastStorage:
         """
         location = SnapshotLocation(session_id, scope, agent_id)
         what = f"set the status of {short_repr(session_id)}"
-        await self._run(self._set_status(location, status), what)
+        with storage_errors(what):
+            await self._run_in_lane(location.session_id, self._set_status(location, status))
 
-    # -------------------------------------------------------------------- in Holdfast's loop
+    # ------------------------------------------------------- in Holdfast's loop, or in threads
 
     async def _run(self, work: Coroutine[Any, Any, T], what: str) -> T:
         """Run work in Holdfast's event loop; raise its errors as ``StorageError``."""
         with storage_errors(what):
             return await get_portal().call_from_loop(work)
+
+    async def _run_on_key(
+        self, what: str, key: str, function: Callable[[str], Coroutine[Any, Any, T]]
+    ) -> T:
+        """Run a function of a key in the whole storage; raise its errors as ``StorageError``."""
+        with storage_errors(what):
+            name = self._full_key(key)
+            snapshot = keys.parse_snapshot_key(name)
+            lane = BLOBS + name if snapshot is None else snapshot.location.session_id
+            return await self._run_in_lane(lane, function(name))
+
+    async def _run_in_lane(self, lane: str, work: Coroutine[Any, Any, T]) -> T:
+        """Run work on a session, or on another entry, after the earlier calls for it."""
+        if self.state_store.runs_inline:
+            return await self._lanes.call_from_loop(lane, work)
+        return await get_portal().call_from_loop(work)
 
     def _full_key(self, key: str) -> str:
         """Return the key in the whole storage of a key in this namespace.
@@ -220,8 +244,7 @@ class HoldfastStorage:
         """
         return self.prefix + keys.normalize_key(key)
 
-    async def _write(self, key: str, data: bytes) -> None:
-        name = self._full_key(key)
+    async def _write(self, name: str, data: bytes) -> None:
         if not isinstance(data, bytes | bytearray | memoryview):
             raise TypeError(f"data must be bytes, got {short_repr(data)}")
         content = bytes(data)
@@ -229,11 +252,10 @@ class HoldfastStorage:
         if snapshot is None:
             await self.state_store.put(BLOBS + name, content)
             return
-        async with self._use(snapshot.location) as session:
+        async with self._use(snapshot.location, must_refresh=False) as session:
             await session.write_snapshot(content, snapshot.snapshot_id)
 
-    async def _read(self, key: str) -> bytes | None:
-        name = self._full_key(key)
+    async def _read(self, name: str) -> bytes | None:
         snapshot = keys.parse_snapshot_key(name)
         if snapshot is None:
             entry = await self.state_store.get(BLOBS + name)
@@ -254,8 +276,7 @@ class HoldfastStorage:
         entries = await self.state_store.get_many(list(blobs.values()))
         return {key: entries[name].value for key, name in blobs.items() if name in entries}
 
-    async def _delete(self, key: str) -> None:
-        name = self._full_key(key)
+    async def _delete(self, name: str) -> None:
         snapshot = keys.parse_snapshot_key(name)
         if snapshot is None:
             await self.state_store.delete(BLOBS + name)
@@ -271,7 +292,7 @@ class HoldfastStorage:
                 self._drop(location.session_id)
 
     async def _set_status(self, location: SnapshotLocation, status: str) -> None:
-        async with self._use(location) as session:
+        async with self._use(location, must_refresh=False) as session:
             await session.set_status(status)
 
     async def _is_empty(self, session_id: str) -> bool:
@@ -291,7 +312,10 @@ class HoldfastStorage:
         found = [key.removeprefix(BLOBS) async for key in blobs]
         locations = await self._locations(prefix)
         for batch in split_batches(locations, MAX_SESSIONS):
-            for each in await asyncio.gather(*(self._list_keys(one, prefix) for one in batch)):
+            listing = (
+                self._run_in_lane(one.session_id, self._list_keys(one, prefix)) for one in batch
+            )
+            for each in await asyncio.gather(*listing):
                 found += each
         return sorted(key.removeprefix(self.prefix) for key in found if key.startswith(prefix))
 
@@ -322,28 +346,35 @@ class HoldfastStorage:
         ]
 
     @asynccontextmanager
-    async def _use(self, location: SnapshotLocation) -> AsyncIterator[StrandsSession]:
+    async def _use(
+        self, location: SnapshotLocation, *, must_refresh: bool = True
+    ) -> AsyncIterator[StrandsSession]:
         """Lock a session and yield it, refreshed. After an error it is read again."""
         async with self._locks.setdefault(location.session_id, asyncio.Lock()):
             try:
-                yield await self._session(location)
+                yield await self._session(location, must_refresh=must_refresh)
             except BaseException:
                 self._drop(location.session_id)
                 raise
 
-    async def _session(self, location: SnapshotLocation) -> StrandsSession:
+    async def _session(
+        self, location: SnapshotLocation, *, must_refresh: bool = True
+    ) -> StrandsSession:
         """Return a refreshed session; the ones used last stay in memory."""
-        session = self._sessions.pop(location, None)
+        with self._guard:
+            session = self._sessions.pop(location, None)
         if session is None:
             session = await StrandsSession.open(self.state_store, location)
-        else:
+        elif must_refresh:
             await session.refresh()
-        self._sessions[location] = session
-        while len(self._sessions) > MAX_SESSIONS:
-            self._sessions.popitem(last=False)
+        with self._guard:
+            self._sessions[location] = session
+            while len(self._sessions) > MAX_SESSIONS:
+                self._sessions.popitem(last=False)
         return session
 
     def _drop(self, session_id: str) -> None:
         """Drop a session from memory."""
-        for location in [each for each in self._sessions if each.session_id == session_id]:
-            del self._sessions[location]
+        with self._guard:
+            for location in [each for each in self._sessions if each.session_id == session_id]:
+                del self._sessions[location]
