@@ -82,6 +82,10 @@ class Incarnation:
         """Continue with a manifest that was read or written."""
         self.manifest = manifest
         self.etag = etag
+        # Computed here, because every commit needs them.
+        self.is_created = manifest.is_created
+        """Whether the session exists in the store, as last read."""
+        self._pruned_through = manifest.pruned_through
         self._condition = Condition(self.location.manifest_key, etag or "")
 
     @classmethod
@@ -129,11 +133,6 @@ class Incarnation:
                 raise problem
             this = following
         raise problem
-
-    @property
-    def is_created(self) -> bool:
-        """Whether the session exists in the store, as last read."""
-        return self.manifest.is_created
 
     def timeline(self) -> Timeline:
         """Return the log and keyframes of this incarnation."""
@@ -222,8 +221,8 @@ class Incarnation:
             ConflictError: A condition of one of the puts failed; nothing was written.
 
         """
-        if end.seq < self.manifest.pruned_through:
-            raise self._replaced(f"the events up to {self.manifest.pruned_through} were pruned")
+        if end.seq < self._pruned_through:
+            raise self._replaced(f"the events up to {self._pruned_through} were pruned")
         is_due = self._is_index_due(active_at)
         for _ in range(ATTEMPTS):
             try:

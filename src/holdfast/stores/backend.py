@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
 from holdfast.errors import ConflictError, StateStoreError, short_repr
 from holdfast.stores.base import Condition, Entry, Etags, Problems, Put, StateStore
@@ -143,6 +143,12 @@ class Backend(StateStore):
 def new_etag() -> str:
     """Return a random etag, unique across keys, processes and machines."""
     return os.urandom(8).hex()
+
+
+def make_etags(count: int) -> Iterator[str]:
+    """Yield some random etags, as `new_etag` returns them."""
+    text = os.urandom(8 * count).hex()
+    return (text[start : start + 16] for start in range(0, len(text), 16))
 
 
 def check_condition(put: Put, etag: str | None) -> None:

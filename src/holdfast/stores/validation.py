@@ -111,8 +111,7 @@ def validate_batch(
     for condition in conditions:
         if not isinstance(condition, Condition):
             raise TypeError(f"conditions must be Condition(key, etag), got {short_repr(condition)}")
-        key = validate_key(condition.key)
-        etag = validate_etag(condition.etag)
+        key, etag = validate_key(condition.key), validate_etag(condition.etag)
         if etag is None:
             raise TypeError(f"condition on key {short_repr(key)} must have an etag, got None")
         if key in keys:

@@ -31,7 +31,8 @@ def test_the_file_is_in_wal_mode_and_every_connection_syncs_fully(path):
                 for connection in connections(store)
             ]
 
-    assert run_async(look()) == [("wal", 2, 30_000)] * 2
+    # Readers do not wait in SQLite, which would block an event loop.
+    assert run_async(look()) == [("wal", 2, 30_000), ("wal", 2, 0)]
     assert sorted(file.name for file in path.parent.iterdir()) == ["state.db"]
 
 
@@ -127,6 +128,26 @@ def test_a_reader_that_was_locked_out_sees_later_writes(path):
                 assert {entry.value for entry in found} == {value}
 
     run_async(look())
+
+
+def test_a_reader_waits_for_an_exclusive_lock_without_blocking_the_loop(path):
+    run_async(put_one(path))
+
+    async def look():
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("PRAGMA locking_mode = EXCLUSIVE")
+            other.execute("BEGIN EXCLUSIVE")
+            other.execute("UPDATE entries SET value = x'32'")
+            async with SqliteStateStore(path) as store:
+                reading = asyncio.create_task(store.get("a"))
+                for _ in range(3):
+                    await asyncio.sleep(0.01)
+                    assert not reading.done()
+                other.execute("COMMIT")
+                other.close()
+                return (await reading).value
+
+    assert run_async(look()) == b"2"
 
 
 @pytest.fixture

@@ -67,6 +67,40 @@ async def count_steps(path, **arguments):
     return count
 
 
+def test_small_reads_need_no_thread(path):
+    class Threads(ThreadPoolExecutor):
+        used = 0
+
+        def submit(self, *args, **kwargs):
+            self.used += 1
+            return super().submit(*args, **kwargs)
+
+    async def count_threads():
+        async with SqliteStateStore(path) as store:
+            store._connections.readers = threads = Threads(1)
+            await store.put_many([Put(f"k/{number:02}", b"1") for number in range(40)])
+            await store.put("large", b"1" * 70_000)
+            await store.get("k/01")  # connects
+            numbers = [f"k/{number:02}" for number in range(17)]
+            found = []
+            for read in (
+                store.get_many(["k/02"]),
+                store.get_many(["nothing"]),
+                store.get_many(numbers[:16]),
+                collect_keys(store.list("k/", limit=16)),
+                collect_keys(store.list("k/3")),
+                store.get_many(["k/01", "large"]),
+                store.get_many(numbers),
+                collect_keys(store.list("k/", limit=17)),
+            ):
+                before = threads.used
+                found.append((len(await read), threads.used - before))
+            return found
+
+    small, large = [(1, 0), (0, 0), (16, 0), (16, 0), (10, 0)], [(2, 1), (17, 1), (17, 1)]
+    assert run_async(count_threads()) == small + large
+
+
 def test_keys_are_listed_from_an_index_without_reading_values(path):
     run_async(put_one(path))
     with closing(sqlite3.connect(path)) as database:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Condition
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from holdfast.errors import StateStoreError
 from holdfast.process_fork import ForkAware
 from holdfast.stores.local import make_folder
+
+T = TypeVar("T")
 
 VERSION = 1
 APPLICATION_ID = 0x486F6C64
@@ -24,6 +27,7 @@ MAX_LOG_BYTES = 16 * 1024 * 1024  # of the write-ahead log on disk when it is em
 READERS = 4  # threads of calls that are not inline
 MAX_IDLE_READERS = 8
 MAX_STATEMENTS = 256  # that a connection keeps compiled
+BUSY_PAUSE = 0.01  # seconds
 
 SCHEMA = f"""
 CREATE TABLE entries (key TEXT NOT NULL PRIMARY KEY, etag TEXT NOT NULL, value BLOB NOT NULL);
@@ -136,8 +140,47 @@ class Connections(ForkAware):
             self._writer = database
         return self._writer
 
+    def read_idle(self, query: str, values: Sequence[str | int]) -> list[Any] | None:
+        """Return the rows of a query that takes no longer than waking a thread would.
+
+        None if a thread has to find out: no connection is idle, the process is about to fork, or
+        the query fails. Readers do not wait for locks by themselves, so this does not block.
+        """
+        with self._change:
+            if self._is_forking or not self._idle_readers:
+                return None
+            database = self._idle_readers.pop()
+            self._uses += 1
+        try:
+            return None if self.is_file_replaced() else database.execute(query, values).fetchall()
+        except sqlite3.Error:
+            return None
+        finally:
+            self._idle_readers.append(database)
+            self.end_use()
+
+    def read(self, work: Callable[[sqlite3.Connection], T], default: T) -> T:
+        """Run work on a connection that reads, or return the default if there is no database.
+
+        It is run again while another process recovers or closes the database, for ``timeout``
+        seconds: nothing else blocks a reader.
+
+        Raises:
+            StateStoreError: The file was replaced, or is not a database of this Holdfast.
+
+        """
+        end = time.monotonic() + self.timeout
+        while True:
+            try:
+                with self._reading() as database:
+                    return default if database is None else work(database)
+            except sqlite3.OperationalError as error:
+                if primary_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                    raise
+                time.sleep(BUSY_PAUSE)
+
     @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection | None]:
+    def _reading(self) -> Iterator[sqlite3.Connection | None]:
         """Yield a connection that reads, or None if there is no database; creates no files.
 
         Raises:
@@ -219,7 +262,7 @@ class Connections(ForkAware):
         database = sqlite3.connect(
             f"file:{quote(str(self.path))}?mode={mode}",
             uri=True,
-            timeout=self.timeout,
+            timeout=self.timeout if mode == "rwc" else 0,
             isolation_level=None,
             check_same_thread=False,
             cached_statements=MAX_STATEMENTS,
@@ -262,7 +305,7 @@ class Connections(ForkAware):
             except sqlite3.OperationalError as error:
                 if primary_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > end:
                     raise
-                time.sleep(0.01)
+                time.sleep(BUSY_PAUSE)
 
     def _read_version(self, database: sqlite3.Connection) -> int:
         """Return the format version of the database, 0 if it is empty.

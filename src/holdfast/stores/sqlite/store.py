@@ -2,8 +2,8 @@
 
 Write-ahead log with ``synchronous=FULL``: a write is on disk when its call returns, and readers
 never wait for writers. All writes of a process use one connection, because SQLite has one writer at
-a time, and those that are queued share a transaction; reads use a few others. Between processes
-SQLite's lock decides, with a wait of up to ``timeout`` seconds.
+a time, and those that are queued share a transaction. Reads use a few others, in threads unless
+they are small. Between processes SQLite's lock decides, with a wait of up to ``timeout`` seconds.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import nullcontext
+from functools import cache
 from typing import Any, TypeVar
 
 from holdfast.errors import IntegrityError
@@ -30,6 +31,10 @@ T = TypeVar("T")
 
 TIMEOUT = 30.0
 BATCH_SIZE = 500
+
+# Reads of few keys and of values up to this size run in the event loop: a thread takes longer.
+FEW = 16
+SMALL = 64 * 1024
 
 
 class SqliteStateStore(Backend):
@@ -53,6 +58,11 @@ class SqliteStateStore(Backend):
         return (await self._get_many([key])).get(key)
 
     async def _get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
+        if len(keys) <= FEW:
+            rows = self._connections.read_idle(select_small(len(keys)), keys)
+            if rows is not None and all(value is not None for _, value, _ in rows):
+                return {key: Entry(value, etag) for key, value, etag in rows}
+
         def read(database: sqlite3.Connection) -> dict[str, Entry]:
             entries = {}
             with transaction(database, "BEGIN") if len(keys) > BATCH_SIZE else nullcontext():
@@ -78,17 +88,22 @@ class SqliteStateStore(Backend):
         return bool(await self._write(WriteCall.delete(key, if_match)))
 
     async def _page(self, key_range: KeyRange, count: int) -> Sequence[str]:
+        above = ">" if key_range.exclusive else ">="
+        query = f"SELECT key FROM entries WHERE key {above} ?"  # noqa: S608
+        bounds: list[str | int] = [key_range.low]
+        if key_range.high is not None:
+            query += " AND key < ?"
+            bounds.append(key_range.high)
+        query += " ORDER BY key LIMIT ?"
+
         def read(database: sqlite3.Connection) -> list[str]:
-            above = ">" if key_range.exclusive else ">="
-            query = f"SELECT key FROM entries WHERE key {above} ?"  # noqa: S608
-            bounds: list[str | int] = [key_range.low]
-            if key_range.high is not None:
-                query += " AND key < ?"
-                bounds.append(key_range.high)
-            query += " ORDER BY key LIMIT ?"
             return [key for (key,) in database.execute(query, [*bounds, count])]
 
-        return await self._read(read, [])
+        limit = min(count, FEW)
+        rows = self._connections.read_idle(query, [*bounds, limit])
+        if rows is None or len(rows) == limit < count:
+            return await self._read(read, [])
+        return [key for (key,) in rows]
 
     async def _check(self) -> list[str]:
         def read(database: sqlite3.Connection) -> list[str]:
@@ -118,8 +133,7 @@ class SqliteStateStore(Backend):
 
         def run() -> T:
             try:
-                with self._connections.reading() as database:
-                    return default if database is None else work(database)
+                return self._connections.read(work, default)
             except EXPLAINED as error:
                 raise explain_error(error, self._connections) from error
 
@@ -130,6 +144,14 @@ class SqliteStateStore(Backend):
         except RuntimeError:
             self._check_open()
             raise
+
+
+@cache
+def select_small(count: int) -> str:
+    """Return the query of some entries, in which large values are null."""
+    marks = ",".join("?" * count)
+    value = f"CASE WHEN length(value) <= {SMALL} THEN value END"
+    return f"SELECT key, {value}, etag FROM entries WHERE key IN ({marks})"  # noqa: S608
 
 
 def open_url(url: StoreURL) -> SqliteStateStore:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
 from typing import TypeVar
 
 from holdfast.errors import ConflictError
-from holdfast.stores.backend import check_condition, etag_mismatch_error, new_etag
+from holdfast.stores.backend import check_condition, etag_mismatch_error, make_etags
 from holdfast.stores.base import Condition, Put
 
 T = TypeVar("T")
@@ -72,7 +72,9 @@ class WriteCall:
         """Whether the caller gave up, so that the call must not be started."""
         return self.is_abandoned if self.future is None else self.future.cancelled()
 
-    def apply(self, etags: dict[str, str | None], changes: dict[str, Put | None]) -> None:
+    def apply(
+        self, etags: dict[str, str | None], changes: dict[str, Put | None], new_etags: Iterator[str]
+    ) -> None:
         """Check the conditions, and add what changes to the etags and the changes.
 
         Raises:
@@ -84,7 +86,8 @@ class WriteCall:
             if etag != condition.etag:
                 raise etag_mismatch_error(condition.key, condition.etag, etag)
         for put in self.puts:
-            check_condition(put, etags.get(put.key))
+            if put.if_absent or put.if_match is not None:
+                check_condition(put, etags[put.key])
         result: list[str] = []
         for put in self.puts:
             key = put.key
@@ -94,9 +97,9 @@ class WriteCall:
                     result.append(existing)
                 etags[key] = changes[key] = None
             else:
-                result.append(new_etag())
-                etags[key] = result[-1]
+                etags[key] = etag = next(new_etags)
                 changes[key] = put
+                result.append(etag)
         self.result = result
         self.error = None
 
@@ -104,7 +107,9 @@ class WriteCall:
 def apply_calls(database: sqlite3.Connection, calls: Sequence[WriteCall]) -> None:
     """Write what the calls change, within a transaction, and set their results and conflicts."""
     keys: dict[str, None] = {}
+    count = 0
     for call in calls:
+        count += len(call.puts)
         for condition in call.conditions:
             keys[condition.key] = None
         for put in call.puts:
@@ -112,9 +117,10 @@ def apply_calls(database: sqlite3.Connection, calls: Sequence[WriteCall]) -> Non
                 keys[put.key] = None
     last_large, last_small, etags = read_etags(database, list(keys))
     changes: dict[str, Put | None] = {}
+    new_etags = make_etags(count)
     for call in calls:
         try:
-            call.apply(etags, changes)
+            call.apply(etags, changes, new_etags)
         except ConflictError as error:
             call.error = error
     deleted: list[str] = []
