@@ -154,7 +154,7 @@ def write_alone(database: sqlite3.Connection, call: WriteCall) -> bool:
     for put in puts:
         if put.if_absent or put.if_match is not None:
             expected += (put.key, put.if_match)
-    call.result = [new_etag() for _ in puts]
+    call.result = list(make_etags(len(puts)))
     rows: list[int | str | bytes | None] = []
     for number, (put, etag) in enumerate(zip(puts, call.result, strict=True), 1):
         is_large = len(put.value) > LARGE
