@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,8 @@ BENCHMARKS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "h
 
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_a_smoke_run_gives_a_table(name, tmp_path):
+    if name == "viewer" and not (os.environ.get("HOLDFAST_CHROMIUM") or shutil.which("chromium")):
+        pytest.skip("Chromium is not installed: apt-get install chromium")
     before = sorted((FOLDER / "results").glob("*"))
     done = subprocess.run(
         [sys.executable, "-m", f"benchmarks.{name}", "--smoke"],
