@@ -22,6 +22,8 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from playwright.sync_api import sync_playwright
+
 from benchmarks.harness import ROOT, Row, format_table, keep, progress
 from holdfast import BlockingSession
 
@@ -83,7 +85,7 @@ def run_server(url: str) -> Iterator[str]:
         try:
             for _ in range(200):
                 try:
-                    urllib.request.urlopen(f"{address}/health/live").close()  # noqa: S310
+                    urllib.request.urlopen(f"{address}/health/live").close()
                     break
                 except OSError:
                     time.sleep(0.05)
@@ -94,8 +96,6 @@ def run_server(url: str) -> Iterator[str]:
 
 def measure_round(address: str, last: int, steps: int, rng: random.Random) -> list[float]:
     """Return first content, requests, and the median of a step and of a jump."""
-    from playwright.sync_api import sync_playwright
-
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=find_chromium(), args=CHROMIUM_ARGUMENTS
