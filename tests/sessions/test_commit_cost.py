@@ -14,7 +14,7 @@ from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
 
 SAVES = 10
-MAX_CALLS = 125 if compiled else 350
+MAX_CALLS = 90 if compiled else 320
 """Calls of Python functions per turn of two messages and a save, on the in-memory store."""
 
 

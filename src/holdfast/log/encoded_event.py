@@ -25,7 +25,7 @@ from holdfast.values.json_encoding import EncodedValue, encode_value
 
 NOTHING: Final = encode_value(None)
 
-_to_json: Final = msgspec.json.encode
+_to_json: Final = msgspec.json.Encoder().encode
 _sha256: Final = hashlib.sha256
 
 

@@ -30,7 +30,10 @@ class WriteBatch:
         self.keys: list[str] = []
         self.data: list[bytes | None] = []
         """The encoded value to set, or None to delete the entry."""
-        for item in list(items):
+        rows = list(items)
+        if not rows:
+            return
+        for item in rows:
             try:
                 self._add_item(item)
             except UnsupportedValueError as error:
