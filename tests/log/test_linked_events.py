@@ -81,9 +81,10 @@ def test_no_events():
     assert empty == ()
 
 
+@pytest.mark.parametrize("sizes", [(), (1, 3, 2), (4, 4), (2, 4, 2, 4), (len(EVENTS) - 4,)])
 @pytest.mark.parametrize("size", [1, 2, 4, 256])
-def test_regrouped_blocks_have_the_same_events(size):
-    blocks = list(LINKED.regroup(size))
+def test_regrouped_blocks_have_the_same_events(sizes, size):
+    blocks = list(make_linked(*sizes).regroup(size))
     assert LinkedEvents(blocks) == EVENTS
     assert [len(block.hashes) for block in blocks[:-1]] == [size] * (len(blocks) - 1)
     assert (blocks[0].first, blocks[-1].last) == (EVENTS[0].seq, EVENTS[-1].seq)

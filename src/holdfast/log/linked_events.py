@@ -115,6 +115,10 @@ class LinkedEvents(Sequence[Event]):
         hashes: list[str] = []
         first, prev = (self.blocks[0].first, self.blocks[0].prev) if self.blocks else (1, GENESIS)
         for block in self.blocks:
+            if not hashes and len(block.hashes) == size:
+                yield block
+                first, prev = block.last + 1, block.hashes[-1]
+                continue
             texts += decode_texts(block.text)
             hashes += block.hashes
             while len(hashes) >= size or (hashes and block is self.blocks[-1]):
