@@ -51,6 +51,25 @@ def test_a_document_is_decoded_like_its_json_data(prune):
     assert found.digest == expected.digest == document.digest
 
 
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_events_are_decoded_in_blocks(monkeypatch, size):
+    monkeypatch.setattr("holdfast.documents.decode_text.EVENTS_PER_BLOCK", size)
+    decoded = decode_text(TEXT)
+    assert decoded is not None
+    found = Document(**decoded.finish())
+    assert found.events == Document.from_dict(TREE).events
+    assert max(len(block.hashes) for block in found.events.blocks) == size
+    assert found.to_json().encode() == TEXT
+
+
+def test_a_state_with_another_order_of_names_is_accepted():
+    tree = json.loads(TEXT)
+    tree["state"]["values"]["key 1"] = dict(reversed(tree["state"]["values"]["key 1"].items()))
+    text = json.dumps(tree).encode()
+    assert decode_text(text) is None
+    assert read_document(text).digest == SAMPLE.digest
+
+
 def test_values_of_all_types_are_decoded():
     async def export():
         session = await Session.open(MemoryStateStore(), agent_id="bot", session_id="ses")

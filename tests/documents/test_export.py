@@ -13,6 +13,7 @@ from holdfast import (
     Store,
     open_state_store,
 )
+from holdfast.documents import export
 from holdfast.ids import new_id
 from holdfast.log import timeline
 from holdfast.log.changes import fold_changes
@@ -35,6 +36,25 @@ def fold_events(document):
         store.restore(document.base)
     fold_changes(store, [event.changes for event in document.events])
     return store.snapshot()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 256])
+@async_test
+async def test_events_of_several_commits_are_read_in_blocks(monkeypatch, size):
+    monkeypatch.setattr(export, "EVENTS_PER_BLOCK", size)
+    session = await open_session(MemoryStateStore())
+    for number in range(5):
+        session.add_message("user", f"m{number}", raw=b"x" if number == 2 else None)
+        session.set("plan", {"step": number / 2})
+        await session.commit()
+    document = await session.export()
+    assert document.events == tuple([event async for event in session.events])
+    assert fold_events(document).digest == document.digest == session.snapshot().digest
+    assert round_trip_document(document).to_dict() == document.to_dict()
+    for at in range(1, len(document.events) + 1):
+        earlier = await session.export(at=at)
+        assert earlier.events == document.events[:at]
+        assert fold_events(earlier).digest == earlier.digest
 
 
 @async_test

@@ -5,11 +5,14 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import replace
 
+import msgspec
 import pytest
 
+from holdfast.errors import IntegrityError
 from holdfast.log.event import EventDraft, StoredEvent, draft_event
 from holdfast.log.hash_chain import hash_plain_events, link_events
 from holdfast.log.linked_events import EventBlock, LinkedEvents, decode_events
+from holdfast.log.segment import build_segment, decode_segment, link_segments
 from holdfast.state.store import Store
 from support.sample_values import SAMPLES
 
@@ -78,9 +81,10 @@ def test_no_events():
     assert empty == ()
 
 
+@pytest.mark.parametrize("sizes", [(), (1, 3, 2), (4, 4), (2, 4, 2, 4), (len(EVENTS) - 4,)])
 @pytest.mark.parametrize("size", [1, 2, 4, 256])
-def test_regrouped_blocks_have_the_same_events(size):
-    blocks = list(LINKED.regroup(size))
+def test_regrouped_blocks_have_the_same_events(sizes, size):
+    blocks = list(make_linked(*sizes).regroup(size))
     assert LinkedEvents(blocks) == EVENTS
     assert [len(block.hashes) for block in blocks[:-1]] == [size] * (len(blocks) - 1)
     assert (blocks[0].first, blocks[-1].last) == (EVENTS[0].seq, EVENTS[-1].seq)
@@ -150,3 +154,37 @@ def test_other_events_have_to_be_decoded(event):
 def test_a_time_of_another_form_is_decoded():
     (event,) = decode_events(b'[{"id":"a","at":"2026-11-15T10:30:00+01:00"}]', 0, "")
     assert event.at == WHOLE_SECOND
+
+
+# ------------------------------------------------------------------------------------ segments
+
+
+def make_segments(*sizes):
+    """Return the sample events as segments of some sizes."""
+    blocks = make_linked(*sizes).blocks
+    return [build_segment(f"key {number}", block) for number, block in enumerate(blocks)]
+
+
+def test_segments_are_linked_as_one_block():
+    block, changes = link_segments(make_segments(1, 3, 2))
+    assert LinkedEvents([block]) == EVENTS
+    assert changes == [event.changes for event in EVENTS]
+
+
+@pytest.mark.parametrize("damaged", [0, 1, 2])
+@pytest.mark.parametrize("field", ["hash", "last"])
+def test_damage_names_the_segment(damaged, field):
+    segments = make_segments(2, 2)
+    stored = msgspec.json.decode(segments[damaged].encode())
+    stored[field] = "0" * 64 if field == "hash" else stored["last"] + 1
+    key = segments[damaged].key
+    segments[damaged] = decode_segment(key, msgspec.json.encode(stored))
+    with pytest.raises(IntegrityError, match=f"{key} is damaged: "):
+        link_segments(segments)
+
+
+def test_segments_that_do_not_follow_each_other_are_rejected():
+    first, second, third = make_segments(2, 2)
+    with pytest.raises(IntegrityError, match="does not lead to the next segment"):
+        link_segments([first, third])
+    assert link_segments([second, third])[0].last == EVENTS[-1].seq

@@ -116,7 +116,7 @@ async def test_a_document_without_events_is_imported_as_one_event(atomic):
 @async_test
 async def test_a_large_document_is_written_as_many_segments(monkeypatch):
     """With a keyframe if the log is much larger than the state."""
-    monkeypatch.setattr(import_document, "EVENTS_PER_SEGMENT", 4)
+    monkeypatch.setattr(import_document, "EVENTS_PER_BLOCK", 4)
     for is_keyframe_due in (False, True):
         source = await open_session(MemoryStateStore())
         for number in range(30):

@@ -31,16 +31,13 @@ from holdfast.log.changes import fold_changes
 from holdfast.log.event import Event, StoredEvent
 from holdfast.log.event_log import Position
 from holdfast.log.hash_chain import hash_plain_events
-from holdfast.log.linked_events import EventBlock, LinkedEvents
+from holdfast.log.linked_events import EVENTS_PER_BLOCK, EventBlock, LinkedEvents
 from holdfast.snapshots.session_state import MESSAGES
 from holdfast.state.batch import encode_entry
 from holdfast.state.diff import Changes
 from holdfast.state.store import Store, get_encoded
 from holdfast.stores.batch_read import split_batches
 from holdfast.values import from_json
-
-EVENTS_PER_BLOCK = 256
-"""As many as an import writes into a segment."""
 
 JsonField = Any | msgspec.UnsetType
 

@@ -383,17 +383,13 @@ def observe_batches(
     batches: Iterable[list[Any]], add: Callable[[bytes], object]
 ) -> Iterator[list[Any]]:
     """Yield batches of items, and pass on the canonical JSON of their list in pieces."""
-    text = bytearray(b"[")
-    separator = b""
+    opening = b"["
     for batch in batches:
-        text += separator
-        text += encode_canonical_batch(batch)
-        separator = b","
-        if len(text) >= CHUNK_BYTES:
-            add(bytes(text))
-            text.clear()
+        add(opening)
+        add(encode_canonical_batch(batch))
+        opening = b","
         yield batch
-    add(bytes(text + b"]"))
+    add(b"]" if opening == b"," else b"[]")
 
 
 def encode_canonical_batch(batch: list[Any]) -> bytes:

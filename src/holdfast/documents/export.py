@@ -11,13 +11,13 @@ from holdfast.errors import IntegrityError, NotFoundError
 from holdfast.log.changes import fold_changes
 from holdfast.log.event import Event
 from holdfast.log.event_log import Position
-from holdfast.log.linked_events import EventBlock, LinkedEvents
-from holdfast.log.timeline import MAX_UNFOLDED, Timeline
+from holdfast.log.linked_events import EVENTS_PER_BLOCK, EventBlock, LinkedEvents
+from holdfast.log.segment import Segment, link_segments
+from holdfast.log.timeline import Timeline
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.event_state import load_state_at_event
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.session_snapshot import SessionSnapshot, utc_now
-from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 
@@ -144,18 +144,23 @@ async def read_log_range(
         base = (await timeline.load(log_start.seq)).store.snapshot()
         store.restore(base)
     blocks: list[EventBlock] = []
-    pending: list[Changes] = []
-    async for segment in log.segments(log_start, last):
-        block, changes = segment.link()
+    pending: list[Segment] = []
+
+    def link_pending() -> None:
+        block, changes = link_segments(pending)
+        pending.clear()
         if last is not None and block.last > last:
             block = block.take(last - block.first + 1)
         blocks.append(block)
         if position is None:
-            pending += changes
-        if len(pending) >= MAX_UNFOLDED:
-            fold_changes(store, pending)
-            pending.clear()
-    fold_changes(store, pending)
+            fold_changes(store, changes)
+
+    async for segment in log.segments(log_start, last):
+        pending.append(segment)
+        if segment.last - pending[0].first >= EVENTS_PER_BLOCK:
+            link_pending()
+    if pending:
+        link_pending()
     end = Position(blocks[-1].last, blocks[-1].hashes[-1]) if blocks else log_start
     if position is not None and end != position:
         raise log.missing_segment_error(end.seq + 1)

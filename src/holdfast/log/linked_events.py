@@ -26,6 +26,9 @@ from holdfast.log.hash_chain import GENESIS, hash_plain_events, link_events
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
 
+EVENTS_PER_BLOCK = 256
+"""How many events are decoded at once; also the number in a segment that an import writes."""
+
 decode_stored_events = msgspec.json.Decoder(list[StoredEvent]).decode
 decode_texts = msgspec.json.Decoder(list[msgspec.Raw]).decode
 encode_json = msgspec.json.encode
@@ -112,6 +115,10 @@ class LinkedEvents(Sequence[Event]):
         hashes: list[str] = []
         first, prev = (self.blocks[0].first, self.blocks[0].prev) if self.blocks else (1, GENESIS)
         for block in self.blocks:
+            if not hashes and len(block.hashes) == size:
+                yield block
+                first, prev = block.last + 1, block.hashes[-1]
+                continue
             texts += decode_texts(block.text)
             hashes += block.hashes
             while len(hashes) >= size or (hashes and block is self.blocks[-1]):
@@ -203,6 +210,6 @@ def decode_events(text: bytes | msgspec.Raw, seq: int, prev: str) -> list[Event]
     return events
 
 
-def join_texts(texts: Iterable[bytes | msgspec.Raw]) -> bytes:
+def join_texts(texts: Iterable[bytes | memoryview | msgspec.Raw]) -> bytes:
     """Return the JSON array of events, given their texts."""
     return b"[" + b",".join(texts) + b"]"

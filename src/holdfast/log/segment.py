@@ -33,7 +33,7 @@ from holdfast.errors import (
 from holdfast.log.changes import changes_from_rows
 from holdfast.log.encoded_event import EncodedEvent, link_encoded
 from holdfast.log.event import Event, StoredChanges, format_time, parse_time
-from holdfast.log.linked_events import EventBlock, decode_changes, decode_events
+from holdfast.log.linked_events import EventBlock, decode_changes, decode_events, join_texts
 from holdfast.state.diff import Changes
 
 T = TypeVar("T")
@@ -116,6 +116,11 @@ class Segment:
         return parse_time(self._stored.pruned_at)
 
     @property
+    def text(self) -> msgspec.Raw:
+        """The JSON array of the stored events."""
+        return self._stored.events
+
+    @property
     def size(self) -> int:
         """The size of the stored events in bytes."""
         return len(memoryview(self._stored.events))
@@ -149,20 +154,6 @@ class Segment:
             self._check_hashes([event.hash for event in events])
         return events
 
-    def link(self) -> tuple[EventBlock, list[Changes]]:
-        """Return the events as text, and their changes, after verifying the hash chain as `events`.
-
-        Raises:
-            NotFoundError: The events were pruned.
-            IntegrityError: The segment is damaged.
-
-        """
-        self._check_not_pruned()
-        with DamageReport(self.key):
-            hashes, changes = decode_changes(self._stored.events, self.first - 1, self.prev)
-            self._check_hashes(hashes)
-        return EventBlock(self.first, self.prev, hashes, self._stored.events), changes
-
     def _check_hashes(self, hashes: list[str]) -> None:
         if self._check_count(hashes)[-1] != self.hash:
             raise damaged_segment_error(self.key, "the hash of its events does not match")
@@ -179,6 +170,30 @@ class Segment:
     def encode(self) -> bytes:
         """Return the segment as stored."""
         return msgspec.json.encode(self._stored)
+
+
+def link_segments(segments: Sequence[Segment]) -> tuple[EventBlock, list[Changes]]:
+    """Return the events of consecutive segments as text, and their changes.
+
+    Their hash chain is verified, as by `Segment.events`.
+
+    Raises:
+        NotFoundError: The events were pruned.
+        IntegrityError: A segment is damaged.
+
+    """
+    first, prev = segments[0].first, segments[0].prev
+    text = join_texts(memoryview(each.text)[1:-1] for each in segments)
+    try:
+        hashes, changes = decode_changes(text, first - 1, prev)
+        is_valid = len(hashes) == segments[-1].last - first + 1
+    except DAMAGE:
+        is_valid = False
+    if not is_valid or any(hashes[each.last - first] != each.hash for each in segments):
+        for each in segments:
+            each.events()
+        raise damaged_segment_error(segments[0].key, "it does not lead to the next segment")
+    return EventBlock(first, prev, hashes, text), changes
 
 
 def build_segment(key: str, block: EventBlock) -> Segment:

@@ -22,7 +22,7 @@ from holdfast.log.event import Event, draft_event, parse_time
 from holdfast.log.event_log import MAX_SEQ, Position
 from holdfast.log.hash_chain import GENESIS, hash_event, link_events
 from holdfast.log.keyframe import encode_keyframe
-from holdfast.log.linked_events import EventBlock, LinkedEvents
+from holdfast.log.linked_events import EVENTS_PER_BLOCK, EventBlock, LinkedEvents
 from holdfast.log.timeline import LoadedState, Timeline
 from holdfast.sessions.session import Session
 from holdfast.snapshots.incarnation import PASSIVE_EVENT_TYPES, Incarnation
@@ -41,7 +41,6 @@ from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
 logger = logging.getLogger(__name__)
 
 IMPORTED = "session.imported"
-EVENTS_PER_SEGMENT = 256
 ATTEMPTS = 8
 HeadCheck: TypeAlias = Callable[[Position], None]
 
@@ -152,7 +151,7 @@ def prepare_events(document: Document) -> LinkedEvents:
     if isinstance(events, LinkedEvents):
         blocks = [*events.blocks]
     else:
-        blocks = [EventBlock.encode(batch) for batch in split_batches(events, EVENTS_PER_SEGMENT)]
+        blocks = [EventBlock.encode(batch) for batch in split_batches(events, EVENTS_PER_BLOCK)]
     return LinkedEvents([*blocks, EventBlock.encode(imported)])
 
 
@@ -218,7 +217,7 @@ async def create_session(
     timeline = incarnation.timeline()
     log_start = Position(events.blocks[0].first - 1, events.blocks[0].prev)
     puts = []
-    for block in events.regroup(EVENTS_PER_SEGMENT):
+    for block in events.regroup(EVENTS_PER_BLOCK):
         puts.append(timeline.log.encode_linked(block))
         timeline.advance(Position(block.last, block.hashes[-1]), len(puts[-1].value))
     if log_start.seq:
