@@ -219,6 +219,8 @@ class Incarnation:
         """
         if end.seq < self.manifest.pruned_through:
             raise self._replaced(f"the events up to {self.manifest.pruned_through} were pruned")
+        if self.manifest.deleting:
+            await self.refresh(end, seen)
         is_due = self._is_index_due(active_at)
         for _ in range(ATTEMPTS):
             try:
@@ -235,10 +237,7 @@ class Incarnation:
             # The manifest changed: the session was pruned or deleted, or save_manifest was called.
             await self.refresh(end, seen)
             is_due = self._is_index_due(active_at)
-        raise ConflictError(
-            f"manifest {self.location.manifest_key} changed {ATTEMPTS} times in a row; retry",
-            key=self.location.manifest_key,
-        )
+        raise self._changed()
 
     async def _write_conditionally(
         self, puts: Sequence[Put], records: Sequence[Put], active_at: dt.datetime | None
@@ -275,10 +274,33 @@ class Incarnation:
     async def refresh(self, end: Position, seen: Sequence[Segment]) -> None:
         """Read the manifest again, and verify that the log still has what a writer read.
 
+        A deletion that depends on the head is made to fail.
+
         Raises:
             ReplacedError: The session was deleted or replaced, or pruned beyond ``end``.
+            ConflictError: The manifest changes all the time.
 
         """
+        for _ in range(ATTEMPTS):
+            stored = await self._read_again(end, seen)
+            self.manifest, self.etag = stored.manifest, stored.etag
+            if not (self.manifest.deleting and self.state_store.writable):
+                return
+            kept = replace(self.manifest, deleting=False)
+            with suppress(ConflictError):
+                (self.etag,) = await self.state_store.put_many([self._put_manifest(kept)])
+                self.manifest = kept
+                return
+        raise self._changed()
+
+    def _changed(self) -> ConflictError:
+        return ConflictError(
+            f"manifest {self.location.manifest_key} changed {ATTEMPTS} times in a row; retry",
+            key=self.location.manifest_key,
+        )
+
+    async def _read_again(self, end: Position, seen: Sequence[Segment]) -> StoredManifest:
+        """Return the manifest, if the log still has what a writer read."""
         mark = deletion_mark_key(self.location.session_id)
         wanted = {mark, self.location.manifest_key, *(each.key for each in seen)}
         found = await self.state_store.get_many(sorted(wanted))
@@ -295,7 +317,7 @@ class Incarnation:
             raise self._replaced(
                 "the session was restored from a backup without its last committed events"
             )
-        self.manifest, self.etag = known, stored.etag
+        return stored
 
     def _replaced(self, problem: str) -> ReplacedError:
         return ReplacedError(problem, key=self.location.manifest_key)
