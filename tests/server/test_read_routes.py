@@ -6,10 +6,13 @@ import jsonpatch
 import pytest
 
 from holdfast import RetentionPolicy, Session
+from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
+from support.observed_store import InterruptedStore
 from support.rest_api import (
     SES_1,
     add_pruned_session,
+    connect,
     dump_store,
     expect_ok,
     expect_problem,
@@ -440,3 +443,24 @@ async def test_growth_continues_where_it_ended(api):
     rows = {(row["seq"], row["messages"], row["size_bytes"]) for row in found["points"]}
     assert rows >= set(expected)
     assert len(found["points"]) == found["last_event"]
+
+
+@async_test
+async def test_session_is_found_while_its_head_is_pruned():
+    async def commit_and_prune():
+        session = await Session.open(disk, agent_id="bot", session_id="ses")
+        session.add_message("user", "new")
+        await session.save()
+        await session.archive.prune(location=session.location, policy=RetentionPolicy(last=1))
+
+    for at in range(1, 99):
+        disk = MemoryStateStore()
+        session = await Session.open(disk, agent_id="bot", session_id="ses")
+        session.add_message("user", "old")
+        await session.save()
+        store = InterruptedStore(disk, at, commit_and_prune)
+        found = expect_ok(await connect(store).get("/agents/bot/sessions/ses"))
+        assert found["message_count"] == 1 + (found["last_event"] == 3)
+        if store.calls < at:
+            break
+    assert at > 2

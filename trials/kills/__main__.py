@@ -13,7 +13,7 @@ from pathlib import Path
 
 from holdfast import open_state_store
 from trials.kills.kinds import KINDS
-from trials.kills.stores import BACKENDS, Stores, open_stores
+from trials.kills.stores import BACKENDS, SERVERS, Stores, open_stores
 from trials.kills.tasks import Kind, Task, damage
 from trials.kills.worker import Worker
 from trials.processes import clean_up_on_sigterm
@@ -34,7 +34,7 @@ def main() -> int:
     options = parser.parse_args()
     print(f"seed {options.seed}", file=sys.stderr)
     report = Report("kill -9")
-    kills = {each: options.kills or (50 if each == "postgresql" else 200) for each in BACKENDS}
+    kills = {each: options.kills or (50 if each in SERVERS else 200) for each in BACKENDS}
     clean_up_on_sigterm()
     with (
         report.to_the_end(),

@@ -6,10 +6,13 @@ import asyncio
 import itertools
 import random
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from holdfast import (
+    ConflictError,
+    Put,
     RetentionPolicy,
     Session,
     SnapshotArchive,
@@ -26,6 +29,9 @@ POLICY = RetentionPolicy(last=3)
 SAVES_A_PRUNE = 5
 LOADED = 4
 AT_ONCE = 8
+REFUSED = "others/refused/"
+"""The prefix of keys that only refused calls write."""
+LARGE = 9 << 20
 
 
 class OnSharedSession(Kind):
@@ -138,7 +144,10 @@ async def save_session_for_ever(store: StateStore, task: Task, ledger: Ledger) -
 
 
 class SaveMany(Save):
-    """Save several sessions at once, so that a store may group their writes."""
+    """Save several sessions at once, so that a store groups their writes with those of others.
+
+    The others are refused, cancelled, or too large for a group.
+    """
 
     name = "many"
     operations = 60
@@ -149,8 +158,9 @@ class SaveMany(Save):
         asyncio.run(save_many_for_ever(task, ledger))
 
     async def check(self, task: Task) -> list[str]:
-        """Check each session that was written."""
-        problems = []
+        """Check each session that was written, and that nothing of a refused call was."""
+        async with open_state_store(task.url) as store:
+            problems = [f"{key} was refused" async for key in store.list(REFUSED)]
         for session in names_of(task):
             if session in self.tokens():
                 problems += await super().check(replace(task, session=session))
@@ -166,7 +176,40 @@ async def save_many_for_ever(task: Task, ledger: Ledger) -> None:
     """Save all sessions until killed, each without waiting for the others."""
     async with open_state_store(task.url) as store:
         tasks = (replace(task, session=session) for session in names_of(task))
-        await asyncio.gather(*(save_session_for_ever(store, each, ledger) for each in tasks))
+        await asyncio.gather(
+            *(save_session_for_ever(store, each, ledger) for each in tasks),
+            refuse_for_ever(store),
+            cancel_for_ever(store, task.number),
+            put_large_for_ever(store),
+        )
+
+
+async def refuse_for_ever(store: StateStore) -> None:
+    """Make calls that conflict: nothing of them is written."""
+    for number in itertools.count():
+        puts = [Put(f"{REFUSED}{number}", b"x"), Put(f"{REFUSED}no", b"x", if_match="none")]
+        if not store.atomic_put_many:
+            puts.reverse()
+        with suppress(ConflictError):
+            await retry_call(lambda: store.put_many(puts))  # noqa: B023
+        await asyncio.sleep(0)
+
+
+async def cancel_for_ever(store: StateStore, number: int) -> None:
+    """Make calls that are cancelled while they wait or are on their way."""
+    dice = random.Random(number)
+    while True:
+        call = asyncio.create_task(retry_call(lambda: store.put("others/cancelled", b"x" * 3000)))
+        await asyncio.sleep(dice.uniform(0, 0.004))
+        call.cancel()
+        await asyncio.wait([call])
+
+
+async def put_large_for_ever(store: StateStore) -> None:
+    """Make calls that are larger than a group may be."""
+    while True:
+        await retry_call(lambda: store.put("others/large", b"x" * LARGE))
+        await asyncio.sleep(0.05)
 
 
 async def save_one(session: Session, token: str, dice: random.Random, ledger: Ledger) -> None:

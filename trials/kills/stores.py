@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent.parent
-BACKENDS = ("sqlite", "files", "postgresql")
+SERVERS = ("postgresql", "redis")
+BACKENDS = ("sqlite", "files", *SERVERS)
 SQLITE_FILES = re.compile(r"[a-z0-9-]+\.db(-wal|-shm)?")
 
 
@@ -21,7 +22,7 @@ class Stores:
         self.backend = backend
         self.folder = folder
         self.server = server
-        """The ``PostgresServer``, or None if the backend has no server."""
+        """The ``PostgresServer`` or ``RedisServer``, or None if the backend has no server."""
 
     def url(self, name: str) -> str:
         """Return the URL of a store."""
@@ -30,6 +31,8 @@ class Stores:
                 return f"sqlite:///{self.folder}/{name}.db"
             case "files":
                 return f"file://{self.folder}/{name}"
+            case "redis":
+                return str(self.server.url(namespace=name, timeout=5, patience=30))
         table = f"t_{name.replace('-', '_')}"
         return str(self.server.url(table=table, timeout=5, patience=30))
 
@@ -51,11 +54,12 @@ def stray_files(store: Path) -> list[str]:
 def open_stores(backend: str, folder: Path) -> Iterator[Stores]:
     """Yield the stores of a backend, and run its server."""
     folder.mkdir()
-    if backend != "postgresql":
+    if backend not in SERVERS:
         yield Stores(backend, folder)
         return
     sys.path.insert(0, str(ROOT / "tests"))
     from servers.postgres import PostgresServer  # noqa: PLC0415 - optional
+    from servers.redis_server import RedisServer  # noqa: PLC0415 - optional
 
-    with PostgresServer(folder) as server:
+    with (PostgresServer if backend == "postgresql" else RedisServer)(folder) as server:
         yield Stores(backend, folder, server)

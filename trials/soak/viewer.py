@@ -140,7 +140,9 @@ def watch(address: str, seed: int, line: Connection) -> None:
 
     async def whole() -> None:
         rng = random.Random(f"{seed}-viewer")
-        async with httpx.AsyncClient(base_url=address, timeout=30) as client:
+        # The server closes idle connections after five seconds.
+        limits = httpx.Limits(keepalive_expiry=2)
+        async with httpx.AsyncClient(base_url=address, timeout=30, limits=limits) as client:
             pages = [Page(client, rng) for _ in range(PAGES)]
             while (seconds := await asyncio.to_thread(line.recv)) is not None:
                 end = time.monotonic() + seconds

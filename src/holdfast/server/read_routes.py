@@ -9,9 +9,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.documents.encode import encode_event
+from holdfast.errors import NotFoundError
 from holdfast.server import schemas
 from holdfast.server.auth import get_authority
 from holdfast.server.context import (
+    AppContext,
     CachedBody,
     Context,
     InSession,
@@ -48,6 +50,7 @@ from holdfast.server.serializers import (
     snapshot_to_json,
 )
 from holdfast.snapshots.keys import MAX_ID_LENGTH
+from holdfast.snapshots.records import SnapshotInfo
 from holdfast.stores.local import run_in_thread
 
 router = make_router("look", reads=True)
@@ -127,6 +130,21 @@ async def list_agents(
 async def get_session(request: Request, context: Context, path: InSession) -> Response:
     """Get a session. Its ETag changes with every commit and every snapshot."""
     head, latest = await read_head_with_latest(request, context, path)
+    while True:
+        try:
+            return await respond_with_session(request, context, head, latest)
+        except NotFoundError:
+            # A prune may have deleted the events that lead to this head, or the last one.
+            known = head
+            head, latest = await read_head_with_latest(request, context, path)
+            if (head.position, head.stored.etag) == (known.position, known.stored.etag):
+                raise
+
+
+async def respond_with_session(
+    request: Request, context: AppContext, head: SessionHead, latest: SnapshotInfo | None
+) -> Response:
+    """Respond with a summary of a session at its head."""
     location = head.location
     ids = await context.archive.list_snapshot_ids(location=location, limit=MAX_COUNTED + 1)
     record = None if latest is None else latest.encode(location)

@@ -11,7 +11,7 @@ from holdfast.values.binary_encoding import decode, is_same_value
 Pair = tuple[str, str]
 """A namespace and a key."""
 
-Difference = tuple[str, str, bytes | None, bytes | None]
+EncodedChange = tuple[str, str, bytes | None, bytes | None]
 """Namespace, key, and the encoded values in the later state and in the base, or None."""
 
 
@@ -33,12 +33,12 @@ class Changes(TypedDict):
 _first: Final = itemgetter(0)
 
 
-def find_differences(later: Trie, base: Trie) -> list[Difference]:
+def find_differences(later: Trie, base: Trie) -> list[EncodedChange]:
     """Return the entries that differ, sorted by namespace and key."""
     namespaces: list[tuple[str, object | None, object | None]] = []
     compare_nodes(later.root, base.root, namespaces)
     namespaces.sort(key=_first)
-    result: list[Difference] = []
+    result: list[EncodedChange] = []
     for namespace, new, old in namespaces:
         entries: list[tuple[str, object | None, object | None]] = []
         compare_nodes(_root(new), _root(old), entries)
@@ -59,7 +59,7 @@ def _root(trie: object | None) -> object:
     return EMPTY_LEAF if trie is None else cast("Trie", trie).root
 
 
-def to_diff(differences: list[Difference]) -> Diff:
+def to_diff(differences: list[EncodedChange]) -> Diff:
     """Return the names of the entries that differ."""
     added: list[Pair] = []
     removed: list[Pair] = []
@@ -74,7 +74,7 @@ def to_diff(differences: list[Difference]) -> Diff:
     return {"added": added, "removed": removed, "changed": changed}
 
 
-def to_changes(differences: list[Difference]) -> Changes:
+def to_changes(differences: list[EncodedChange]) -> Changes:
     """Return what to set and to delete to get to the later state."""
     sets: list[tuple[str, str, Any]] = []
     deletes: list[Pair] = []

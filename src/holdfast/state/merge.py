@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import cast
 
 from holdfast.errors import ConflictError, UnsupportedValueError, short_repr
-from holdfast.state.diff import Difference, find_differences
+from holdfast.state.diff import EncodedChange, find_differences
 from holdfast.state.merge_conflict import MISSING, Conflict
 from holdfast.state.snapshot import find_value
 from holdfast.state.trie import Trie
 from holdfast.values.binary_encoding import decode, encode, is_same_value
 
 
-def resolve_merge(ours: Trie, theirs: Trie, base: Trie, on_conflict: object) -> list[Difference]:
+def resolve_merge(ours: Trie, theirs: Trie, base: Trie, on_conflict: object) -> list[EncodedChange]:
     """Return what to write to ``ours``, as differences from it to the merged state.
 
     Raises:
@@ -29,7 +29,7 @@ def resolve_merge(ours: Trie, theirs: Trie, base: Trie, on_conflict: object) -> 
             'on_conflict must be "raise", "ours", "theirs" or a function, '
             f"got {short_repr(on_conflict)}"
         )
-    result: list[Difference] = []
+    result: list[EncodedChange] = []
     conflicts: list[tuple[str, str]] = []
     for namespace, key, their_data, base_data in find_differences(theirs, base):
         our_data = find_value(ours, namespace, key)
