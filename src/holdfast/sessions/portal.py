@@ -152,13 +152,15 @@ LANES = Lanes()
 
 
 def run_job(answer: Future[T], work: Coroutine[Any, Any, T]) -> None:
-    """Run a coroutine inline, and set its outcome."""
-    done: Future[T] = Future()
+    """Run a coroutine inline, and set its outcome unless the answer was cancelled."""
     try:
-        done.set_result(run_inline(work))
+        result = run_inline(work)
     except BaseException as error:  # noqa: BLE001 - passed on to the caller
-        done.set_exception(error)
-    copy_outcome(answer, done)
+        if answer.set_running_or_notify_cancel():
+            answer.set_exception(error)
+    else:
+        if answer.set_running_or_notify_cancel():
+            answer.set_result(result)
 
 
 def get_portal() -> Portal:
