@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 
 import pytest
 
@@ -18,6 +19,7 @@ from adapters.scripted_model import ScriptedModel
 from adapters.test_openai_agents import ITEMS, QUIET, make_waiter
 from holdfast import StateStoreError, open_state_store
 from holdfast.adapters.openai_agents import HoldfastSession
+from holdfast.stores.local import pause
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test, run_async
 
@@ -250,20 +252,23 @@ def test_settings_are_normalized_with_an_sdk_that_has_no_function_for_it(monkeyp
         HoldfastSession("ses", MemoryStateStore(), session_settings=5)
 
 
+@pytest.mark.parametrize("is_inline", [True, False])
 @async_test
-async def test_a_started_write_is_finished_before_the_cancellation_is_raised():
-    began = asyncio.Event()
+async def test_a_started_write_is_finished_before_the_cancellation_is_raised(is_inline):
+    began = threading.Event()
 
     class Slow(MemoryStateStore):
+        runs_inline = is_inline
+
         async def _put_many(self, puts, conditions=()):
             began.set()
-            await asyncio.sleep(0.05)
+            await pause(0.05)
             return await super()._put_many(puts, conditions)
 
     store = Slow()
     session = HoldfastSession("ses", store)
     run = asyncio.create_task(session.add_items(FOUR))
-    await began.wait()
+    await asyncio.to_thread(began.wait, 5)
     for _ in range(3):
         run.cancel()
         await asyncio.sleep(0.01)

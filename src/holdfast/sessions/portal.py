@@ -11,7 +11,7 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -21,7 +21,7 @@ from holdfast.stores.local import RUN_INLINE
 
 T = TypeVar("T")
 
-LANE_THREADS = 8
+LANE_THREADS = 16
 
 _lock = ForkSafeLock("the loop of blocking calls", wait_on_fork=False)
 _portals: dict[int, Portal] = {}
@@ -112,14 +112,18 @@ class Lanes:
     def _start(self) -> None:
         self._process = os.getpid()
         self._threads = ThreadPoolExecutor(LANE_THREADS, "holdfast-lane")
-        self._waiting: dict[str, deque[Callable[[], None]]] = {}
+        self._waiting: dict[Hashable, deque[Callable[[], None]]] = {}
         """What waits in each lane that has work in progress."""
 
-    async def call_from_loop(self, lane: str, work: Coroutine[Any, Any, T]) -> T:
+    async def call_from_loop(self, lane: Hashable, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in a lane for a caller in an event loop, and return its result.
 
         It runs to its end even if its caller is cancelled. It may await what `run_inline` may.
         """
+        return await asyncio.wrap_future(self.submit(lane, work))
+
+    def submit(self, lane: Hashable, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine in a lane. Cancelling the result does not cancel the work."""
         answer: Future[T] = Future()
         job = partial(run_job, answer, work)
         with self._lock:
@@ -130,9 +134,9 @@ class Lanes:
             else:
                 self._threads.submit(self._run_lane, lane, job)
                 self._waiting[lane] = deque()  # the thread takes the lock before it looks there
-        return await asyncio.wrap_future(answer)
+        return answer
 
-    def _run_lane(self, lane: str, job: Callable[[], None]) -> None:
+    def _run_lane(self, lane: Hashable, job: Callable[[], None]) -> None:
         """Run a job, and what waits in its lane then."""
         while True:
             job()
@@ -143,14 +147,20 @@ class Lanes:
                 job = self._waiting[lane].popleft()
 
 
+LANES = Lanes()
+"""The lanes of this process, each named by what its work uses."""
+
+
 def run_job(answer: Future[T], work: Coroutine[Any, Any, T]) -> None:
-    """Run a coroutine inline, and set its outcome."""
-    done: Future[T] = Future()
+    """Run a coroutine inline, and set its outcome unless the answer was cancelled."""
     try:
-        done.set_result(run_inline(work))
+        result = run_inline(work)
     except BaseException as error:  # noqa: BLE001 - passed on to the caller
-        done.set_exception(error)
-    copy_outcome(answer, done)
+        if answer.set_running_or_notify_cancel():
+            answer.set_exception(error)
+    else:
+        if answer.set_running_or_notify_cancel():
+            answer.set_result(result)
 
 
 def get_portal() -> Portal:

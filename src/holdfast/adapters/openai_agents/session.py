@@ -5,13 +5,14 @@ the conversation, stored as it is, so that three new items cost three writes how
 conversation is.
 
 Every call starts from the last commit, by any writer, and is durable when it returns. A call that
-fails leaves nothing pending.
+fails leaves nothing pending. On a store that works on the calling thread, a call is one switch to
+another thread and back.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
@@ -25,6 +26,7 @@ from holdfast.adapters.openai_agents.run_status import infer_items_status
 from holdfast.adapters.requirement import import_requirement
 from holdfast.documents.document import Document
 from holdfast.errors import HoldfastError, short_repr
+from holdfast.sessions.portal import LANES
 from holdfast.sessions.restore import SnapshotRef
 from holdfast.sessions.run_status import CANCELLED, COMPLETED, FAILED, WAITING
 from holdfast.sessions.session import Session
@@ -292,9 +294,8 @@ class HoldfastSession:
             StateStoreError: The store failed.
 
         """
-        async with self._use_lock():
-            session = await self._refreshed()
-            other = await session.fork(session_id, at=at, agent_id=agent_id)
+        session = await self._open()
+        other = await session.fork(session_id, at=at, agent_id=agent_id)
         return type(self)(
             other.session_id,
             self.state_store,
@@ -313,8 +314,7 @@ class HoldfastSession:
             StateStoreError: The store failed.
 
         """
-        async with self._use_lock():
-            return await (await self._refreshed()).export(at=at, tags=tags)
+        return await (await self._open()).export(at=at, tags=tags)
 
     async def verify(self) -> Verification:
         """Check everything that is stored of the conversation.
@@ -323,8 +323,7 @@ class HoldfastSession:
             StateStoreError: The store failed.
 
         """
-        async with self._use_lock():
-            return await (await self._refreshed()).verify()
+        return await (await self._open()).verify()
 
     # ------------------------------------------------------------------------------ internals
 
@@ -335,19 +334,27 @@ class HoldfastSession:
             self._loop, self._lock, self._session = loop, asyncio.Lock(), None
         return self._lock
 
+    async def _open(self) -> Session:
+        return await Session.open(
+            self.state_store, agent_id=self.agent_id, session_id=self.session_id
+        )
+
     async def _refreshed(self, *, must_refresh: bool = True) -> Session:
         """Return the session at its last commit, or as it is in memory."""
         if self._session is None:
-            self._session = await Session.open(
-                self.state_store, agent_id=self.agent_id, session_id=self.session_id
-            )
+            self._session = await self._open()
         elif must_refresh:
             await self._session.refresh()
         return self._session
 
     async def _read(self, read: Callable[[Session], T]) -> T:
-        async with self._use_lock():
+        async def work() -> T:
             return read(await self._refreshed())
+
+        if self.state_store.runs_inline:
+            return await LANES.call_from_loop(self, work())
+        async with self._use_lock():
+            return await work()
 
     @overload
     async def _update(
@@ -362,7 +369,7 @@ class HoldfastSession:
     ) -> Any:
         """Update the session; the update runs to its end even if the caller is cancelled."""
 
-        async def update() -> Any:
+        async def work() -> Any:
             try:
                 session = await self._refreshed(must_refresh=must_refresh)
                 return await session.update(function)
@@ -370,8 +377,10 @@ class HoldfastSession:
                 self._session = None  # drops what is pending
                 raise
 
+        if self.state_store.runs_inline:
+            return await wait_to_end(asyncio.wrap_future(LANES.submit(self, work())))
         async with self._use_lock():
-            return await run_to_end(update())
+            return await wait_to_end(asyncio.create_task(work()))
 
     def __repr__(self) -> str:
         return f"<HoldfastSession {self.session_id} of {self.agent_id}>"
@@ -399,20 +408,19 @@ def coerce_settings(settings: SessionSettings | dict[str, Any]) -> SessionSettin
     return found
 
 
-async def run_to_end(work: Coroutine[Any, Any, T]) -> T:
+async def wait_to_end(work: asyncio.Future[T]) -> T:
     """Await work to its end even if the caller is cancelled, and then raise the cancellation.
 
     So no write is in progress when its caller continues, as with the SDK's own sessions.
     """
-    task = asyncio.create_task(work)
     cancellation: asyncio.CancelledError | None = None
-    while not task.done():
+    while not work.done():
         try:
-            await asyncio.wait({task})
+            await asyncio.wait({work})
         except asyncio.CancelledError as error:
             cancellation = error
     if cancellation is not None:
-        if not task.cancelled():
-            task.exception()  # retrieved, so that asyncio does not log it
+        if not work.cancelled():
+            work.exception()  # retrieved, so that asyncio does not log it
         raise cancellation
-    return task.result()
+    return work.result()

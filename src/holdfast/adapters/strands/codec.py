@@ -261,9 +261,9 @@ class Replacement:
         self.store.set_many(new)
         changed = {(space, key) for space, key, _ in self.changes()["set"]}
         for space, key, _ in new:
-            # A value whose keys only changed their order is not a change and keeps the old order.
-            state = self.store if (space, key) in changed else self._before
-            self.texts.set(space, key, dump(state.get(space, key)))
+            if (space, key) not in changed:
+                # The keys of a dict only changed their order: that is not a change.
+                self.texts.set(space, key, known.get(space, key) or b"")
         fields = dict(tree["data"])
         if kept.keys and not fields.get("messages"):
             fields["messages"] = [json.loads(known.messages[kept.keys[-1]])]

@@ -23,7 +23,7 @@ from holdfast.documents.document import Document
 from holdfast.documents.export import export_document
 from holdfast.errors import short_repr
 from holdfast.process_fork import ForkSafeLock
-from holdfast.sessions.portal import Lanes, get_portal
+from holdfast.sessions.portal import LANES, get_portal
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog.catalog import Catalog
 from holdfast.snapshots.keys import AGENT, SnapshotLocation
@@ -79,7 +79,6 @@ class HoldfastStorage:
         self._catalog = Catalog(state_store)
         self._sessions: OrderedDict[SnapshotLocation, StrandsSession] = OrderedDict()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._lanes = Lanes()
         self._guard = ForkSafeLock("the sessions of a storage", wait_on_fork=False)
         """Held while the sessions in memory are looked up or dropped."""
         if not state_store.durable:
@@ -232,7 +231,7 @@ class HoldfastStorage:
     async def _run_in_lane(self, lane: str, work: Coroutine[Any, Any, T]) -> T:
         """Run work on a session, or on another entry, after the earlier calls for it."""
         if self.state_store.runs_inline:
-            return await self._lanes.call_from_loop(lane, work)
+            return await LANES.call_from_loop((self.state_store, lane), work)
         return await get_portal().call_from_loop(work)
 
     def _full_key(self, key: str) -> str:
