@@ -2,8 +2,9 @@
 
 OpenAI Agents: a turn reads all items and adds three, on `SQLiteSession` and on `HoldfastSession`.
 Both sync every commit of a SQLite database. Strands: a turn adds three messages and saves the whole
-agent, on `LocalFileStorage` with an fsync added and on `HoldfastStorage`. The contestants take each
-turn one after the other, in many threads; of each turn the fastest counts. `--smoke` runs few.
+agent, with its manager on `LocalFileStorage` with an fsync added, and with `HoldfastSessionManager`
+on `HoldfastStorage`. The contestants take each turn one after the other, in many threads; of each
+turn the fastest counts. `--smoke` runs few.
 Run: make bench-frameworks
 """
 

@@ -23,7 +23,7 @@ import holdfast
 from benchmarks.peers.strands_files import to_strands_message
 from benchmarks.peers.workload import Turn
 from holdfast.adapters.openai_agents import HoldfastSession
-from holdfast.adapters.strands import HoldfastStorage
+from holdfast.adapters.strands import HoldfastSessionManager, HoldfastStorage
 
 FULL = 2
 """SQLite's ``synchronous=FULL``: each commit is synced to the disk."""
@@ -119,9 +119,10 @@ class StrandsAgents(FrameworkSessions):
     """The snapshot manager: after each turn it saves the whole agent."""
 
     storage: Any
+    create_manager: type[SnapshotSessionManager] = SnapshotSessionManager
 
     async def prepare(self, name: str) -> None:
-        self.manager = SnapshotSessionManager(name, storage=self.storage)
+        self.manager = self.create_manager(name, storage=self.storage)
         self.agent = Agent(agent_id="bot", session_manager=self.manager, callback_handler=None)
 
     async def start(self, name: str) -> None:
@@ -170,7 +171,9 @@ class StrandsOwn(StrandsAgents):
 
 
 class StrandsHoldfast(StoreMixin, StrandsAgents):
-    """``HoldfastStorage``."""
+    """``HoldfastStorage`` with our manager."""
+
+    create_manager = HoldfastSessionManager
 
     async def open(self, folder: Path) -> None:
         await super().open(folder)

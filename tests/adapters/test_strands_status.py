@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -113,6 +114,20 @@ async def test_our_manager_commits_the_start_of_a_run():
         assert model.seen == ["running"]
     found = await list_statuses(store)
     assert found == ["pending", "running", "completed", "running", "completed"]
+
+
+@async_test
+async def test_our_manager_saves_what_the_manager_of_strands_saves():
+    storage = HoldfastStorage(MemoryStateStore())
+    manager = HoldfastSessionManager("ses", storage=storage)
+    agent = make_agent(manager, CALL, "Two")
+    agent.state.set("guests", 2)
+    await agent.invoke_async("A table?")
+    (key,) = await storage.list()
+    saved = json.loads(await storage.read(key))
+    theirs = SnapshotSessionManager._capture(manager, agent).to_dict()
+    assert list(saved) == list(theirs)
+    assert json.dumps(saved["data"]) == json.dumps(theirs["data"])
 
 
 @pytest.mark.parametrize("manager", MANAGERS)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -76,13 +77,13 @@ class EntryTexts:
         pieces: list[bytes] = []
         before_messages: list[bytes] = []
         for name, value in shape["top"]:
-            pieces += (SEPARATOR if pieces else b"{", dump(name), b": ")
+            pieces += (SEPARATOR if pieces else b"{", dump_name(name), b": ")
             if name != "data":
                 pieces.append(dump(value))
                 continue
             pieces.append(b"{")
             for number, field_name in enumerate(shape["fields"]):
-                pieces += (SEPARATOR if number else b"", dump(field_name), b": ")
+                pieces += (SEPARATOR if number else b"", dump_name(field_name), b": ")
                 if field_name == "messages" and shape.get("messages"):
                     pieces.append(b"[")
                     before_messages = list(pieces)
@@ -99,12 +100,20 @@ class EntryTexts:
         """Return the text of the agent's state, given the order of its keys."""
         values = {key: text for (space, key), text in self.others.items() if space == STATE}
         order = dict.fromkeys([*(key for key in names if key in values), *values])
-        return b"{%s}" % SEPARATOR.join([b"%s: %s" % (dump(key), values[key]) for key in order])
+        return b"{%s}" % SEPARATOR.join(
+            [b"%s: %s" % (dump_name(key), values[key]) for key in order]
+        )
 
 
 def dump(value: Any) -> bytes:
     """Return the JSON text of a value as Strands writes it."""
     return ENCODE(value).encode()
+
+
+@lru_cache(1024)
+def dump_name(name: str) -> bytes:
+    """Return the JSON text of a field's name; most snapshots have the same ones."""
+    return dump(name)
 
 
 def read_texts(state: Snapshot, *, is_strict: bool = True) -> EntryTexts:

@@ -57,6 +57,17 @@ class HoldfastSessionManager(SnapshotSessionManager):
         registry.add_callback(AfterMultiAgentInvocationEvent, self._on_orchestrator_ended)
         super().register_hooks(registry, **kwargs)
 
+    def _capture(self, agent: Any) -> Any:
+        """Return what Strands' manager captures, with the agent's own messages instead of copies.
+
+        They are encoded right after, while the run waits, and a copy takes longer than that.
+        """
+        snapshot = agent.take_snapshot(
+            preset="session", include=["system_prompt"], exclude=["messages"]
+        )
+        snapshot.data = {"messages": agent.messages, **snapshot.data}
+        return snapshot
+
     async def _on_run_started(self, event: BeforeInvocationEvent) -> None:
         await self._statuses.set_status(self.session_id, event.agent.agent_id, RUNNING)
 
