@@ -200,10 +200,14 @@ async def find_checkpoint(thread: Thread, ns: str, id_: str) -> StoredCheckpoint
         return found
     if now.contains(DELETED, f"{ns}|{id_}"):
         return None
-    state = thread.replaced.get((ns, id_)) or await load_recorded_state(thread, ns, id_)
+    state = thread.replaced.get((ns, id_)) or thread.loaded.get((ns, id_))
     if state is None:
-        # Forked or imported without snapshots: find it in the log.
-        return next((each for each in await scan_checkpoints(thread, ns) if each.id == id_), None)
+        state = await load_recorded_state(thread, ns, id_)
+        if state is None:
+            # Forked or imported without snapshots: find it in the log.
+            scan = await scan_checkpoints(thread, ns)
+            return next((each for each in scan if each.id == id_), None)
+        thread.cache_loaded(ns, id_, state)
     return StoredCheckpoint(ns, id_, state, await thread.find_late_writes(now, ns, id_))
 
 

@@ -63,6 +63,7 @@ from holdfast.values.json_encoding import EncodedValue
 NO_WRITES = encode([])
 MAX_LATE = 64
 MAX_REPLACED = 256
+MAX_LOADED = 4
 MAX_DEFERRED = 64
 """Changes in the queue from which on the callers of more of them wait."""
 LINGER_SECONDS = 0.005
@@ -96,7 +97,12 @@ class Thread:
         self._late: dict[int, bytes] = {}
         """Encoded late writes by the number of their event; a cache."""
         self.replaced: OrderedDict[tuple[str, str], Snapshot] = OrderedDict()
-        """The last states in which checkpoints were current, by namespace and id; a cache."""
+        """The last states in which checkpoints were current, by namespace and id; a cache.
+
+        They share most of their memory with the current state.
+        """
+        self.loaded: OrderedDict[tuple[str, str], Snapshot] = OrderedDict()
+        """A few that were loaded from the log, which share nothing; a cache."""
         self._entries: dict[str, Mapping[str, Any]] = {}
         """The entries of the current checkpoints that were put last, by namespace."""
         self._tool_calls = ToolCallIndex()
@@ -174,6 +180,7 @@ class Thread:
         """Drop what is known about the state from the last puts."""
         self._entries.clear()
         self.replaced.clear()
+        self.loaded.clear()
 
     async def delete_all(self) -> None:
         """Delete the thread. The caller must hold the lock."""
@@ -308,10 +315,11 @@ class Thread:
         self._cache_late(seq, encode(stored))
 
     def _cache_replaced(self, ns: str, id_: str, state: Snapshot) -> None:
-        self.replaced[ns, id_] = state
-        self.replaced.move_to_end((ns, id_))
-        if len(self.replaced) > MAX_REPLACED:
-            self.replaced.popitem(last=False)
+        add_newest(self.replaced, (ns, id_), state, MAX_REPLACED)
+
+    def cache_loaded(self, ns: str, id_: str, state: Snapshot) -> None:
+        """Cache the last state in which a checkpoint was current."""
+        add_newest(self.loaded, (ns, id_), state, MAX_LOADED)
 
     def _cache_late(self, seq: int, writes: bytes) -> None:
         """Cache the late writes of an event; the log has those that are evicted."""
@@ -513,6 +521,19 @@ class Thread:
 
     def _snapshot_key(self, snapshot_id: str) -> str:
         return f"{self._history_prefix}{snapshot_id}.json"
+
+
+def add_newest(
+    cache: OrderedDict[tuple[str, str], Snapshot],
+    key: tuple[str, str],
+    state: Snapshot,
+    limit: int,
+) -> None:
+    """Add a state to a cache, and drop the oldest one if there are too many."""
+    cache[key] = state
+    cache.move_to_end(key)
+    if len(cache) > limit:
+        cache.popitem(last=False)
 
 
 # ----------------------------------------------------------------------------------- pending
