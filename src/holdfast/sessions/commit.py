@@ -21,7 +21,7 @@ from holdfast.log.timeline import Timeline
 from holdfast.sessions.backoff import CommitAttempts, Contention
 from holdfast.sessions.event_view import LogTail
 from holdfast.sessions.rebase import RELOAD, LogTracker, OnConflict
-from holdfast.sessions.working_state import WorkingState
+from holdfast.sessions.working_state import CommitPoint, WorkingState
 from holdfast.snapshots.incarnation import Incarnation, ReplacedError
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.save import write_segment
@@ -32,8 +32,8 @@ from holdfast.stores.entries import Put
 
 RecordBuilder: TypeAlias = Callable[[Position, Snapshot], Put]
 """Builds the record of a snapshot, given its position and state."""
-PutsBuilder: TypeAlias = Callable[[Sequence[Position]], list[Put]]
-"""Builds the writes that belong to the pending events, given their positions."""
+RecordsBuilder: TypeAlias = Callable[[Sequence[Position]], list[Put]]
+"""Builds the records of snapshots after some of the pending events, given the positions of all."""
 
 
 class Committer(LogTracker):
@@ -86,21 +86,15 @@ class Committer(LogTracker):
     # -------------------------------------------------------------------------------- commit
 
     async def commit(
-        self,
-        on_conflict: OnConflict,
-        build_record: RecordBuilder | None = None,
-        build_puts: PutsBuilder | None = None,
+        self, on_conflict: OnConflict, build_record: RecordBuilder | None = None
     ) -> None:
         """Write the pending events as one segment, and with them the record of a snapshot.
-
-        ``build_puts`` adds further writes to the same batch. It is for ``"raise"`` only.
 
         Raises:
             StaleSessionError: Another writer committed first and the conflict was not resolved;
                 or the session was deleted, replaced or pruned. Nothing was written.
 
         """
-        puts: list[Put] = []
         attempts = CommitAttempts(self._contention)
         while attempts.start_at_once() or await attempts.next():
             is_late = bool(self.working.pending) and not attempts.is_optimistic
@@ -108,40 +102,58 @@ class Committer(LogTracker):
                 # After the pause of a retry: a position from before it would be out of date.
                 await self.resolve_conflict(on_conflict)
             if not self.working.pending:
-                await self._write_records(build_record, puts)
+                if build_record is not None:
+                    await self._write_records([build_record(self.working.head, self.working.base)])
                 return
-            is_unsure = self._tried_to_create and not self.incarnation.is_created
-            if not (is_unsure and await self._adopt()):
+            if not await self._adopt_if_unsure():
+                point = self.working.commit_point()
                 prepared = self.timeline.log.prepare(self.working.pending, self.working.head)
-                if build_puts is not None:
-                    puts = build_puts(prepared.positions)
-                if await self._write_segment(prepared, build_record, puts):
+                records = [] if build_record is None else [build_record(prepared.end, point.state)]
+                if await self._write_segment(prepared, point, records):
                     attempts.won()
                     return
             if on_conflict == "raise":
                 await self.resolve_conflict(on_conflict)
         raise self.stale_error(f"other writers committed first in {attempts.count} attempts")
 
-    async def _write_records(self, build_record: RecordBuilder | None, puts: Sequence[Put]) -> None:
+    async def commit_once(self, build_records: RecordsBuilder) -> None:
+        """Write the pending events as one segment, and records of them, in one attempt.
+
+        Raises:
+            StaleSessionError: Another writer committed first; or the session was deleted, replaced
+                or pruned. Nothing was written.
+
+        """
+        records: list[Put] = []
+        if not await self._adopt_if_unsure():
+            prepared = self.timeline.log.prepare(self.working.pending, self.working.head)
+            records = build_records(prepared.positions)
+            if await self._write_segment(prepared, self.working.commit_point(), records):
+                return
+        await self.resolve_conflict("raise")
+        if self.working.pending:
+            raise self.stale_error("another writer is creating the session")
+        # They were written by an attempt whose response was lost.
+        await self._write_records(records)
+
+    async def _adopt_if_unsure(self) -> bool:
+        """After an attempt to create the session, adopt that of another writer, if there is one."""
+        is_unsure = self._tried_to_create and not self.incarnation.is_created
+        return is_unsure and await self._adopt()
+
+    async def _write_records(self, records: Sequence[Put]) -> None:
         """Write records that belong to events that are already committed."""
-        batch = list(puts)
-        if build_record is not None:
-            batch.append(build_record(self.working.head, self.working.base))
-        if batch:
+        if records:
             with self._replaced_as_stale():
                 await self.incarnation.write(
-                    [], batch, end=self.working.head, seen=self.tail.segments[-1:]
+                    [], records, end=self.working.head, seen=self.tail.segments[-1:]
                 )
 
     async def _write_segment(
-        self, segment: PreparedSegment, build_record: RecordBuilder | None, puts: Sequence[Put]
+        self, segment: PreparedSegment, point: CommitPoint, records: Sequence[Put]
     ) -> bool:
         """Write the pending events at the head; return False if another writer was first."""
         working, timeline = self.working, self.timeline
-        point = working.commit_point()
-        records = list(puts)
-        if build_record is not None:
-            records.append(build_record(segment.end, point.state))
         if not self.incarnation.is_created:
             self._tried_to_create = True
         try:

@@ -125,7 +125,7 @@ class Lanes:
     def submit(self, lane: Hashable, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine in a lane. Cancelling the result does not cancel the work."""
         answer: Future[T] = Future()
-        job = partial(run_job, answer, work)
+        job = partial(copy_context().run, run_job, answer, work)
         with self._lock:
             if self._process != os.getpid():
                 self._start()

@@ -112,7 +112,7 @@ class Codec:
                 f"{what} has a value that LangGraph's serializer refuses, {short_repr(value)}: "
                 f"{error}; use plain data, messages, dataclasses or pydantic models"
             ) from error
-        return {KIND: SERIALIZED, "type": type_, "data": data, "shown": reprlib.repr(value)}
+        return {KIND: SERIALIZED, "type": type_, "data": bytes(data), "shown": reprlib.repr(value)}
 
     def decode(self, stored: Any) -> Any:
         """Return the channel value of a stored one.

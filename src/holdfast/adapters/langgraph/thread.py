@@ -6,7 +6,8 @@ beside their checkpoint; they leave the state with the next one, but stay in the
 
     put, put_writes   queue a change, take the lock, and commit all queued changes at once
     PendingChange     records its events at the head of the log, and again after a conflict
-    Committer.commit  writes the events and the records of their snapshots in one batch
+    Committer.commit_once
+                      writes the events and the records of their snapshots in one batch
 
 A thread belongs to one event loop, or to all OS threads that call the saver's blocking methods.
 Between these the store detects conflicts, as it does between processes.
@@ -42,13 +43,15 @@ from holdfast.adapters.langgraph.layout import (
 )
 from holdfast.adapters.langgraph.writes import ParentState, Write, write_from_dict
 from holdfast.errors import ConflictError, IntegrityError, NotFoundError
+from holdfast.log.event import format_time
 from holdfast.log.event_log import Position
 from holdfast.sessions.backoff import CommitAttempts, Contention
 from holdfast.sessions.commit import Committer
 from holdfast.sessions.working_state import STARTED
 from holdfast.snapshots.delete import delete_session
+from holdfast.snapshots.envelope import encode_envelope
 from holdfast.snapshots.keys import SnapshotLocation
-from holdfast.snapshots.records import SnapshotInfo
+from holdfast.snapshots.records import StoredRecord
 from holdfast.snapshots.session_snapshot import utc_now
 from holdfast.snapshots.session_state import PENDING, SESSION, STATUS
 from holdfast.snapshots.tool_calls import ToolCallIndex
@@ -69,10 +72,9 @@ MAX_DEFERRED = 64
 LINGER_SECONDS = 0.005
 """How long writes of a task wait for the checkpoint that usually follows, to share its commit."""
 
-SnapshotFields: TypeAlias = dict[str, Any]
-"""The fields of a snapshot's record that are known before its event has a position."""
-RecordFunction: TypeAlias = Callable[[Committer], Awaitable[SnapshotFields | None]]
-"""Records an event, and returns the fields of the snapshot after it, if it gets one."""
+RecordFunction: TypeAlias = Callable[[Committer], Awaitable[StoredRecord | None]]
+"""Records an event, and returns the record of the snapshot after it, if it gets one, without a
+position."""
 
 
 class Thread:
@@ -208,7 +210,7 @@ class Thread:
         """
         id_ = checkpoint["id"]
 
-        async def record(committer: Committer) -> SnapshotFields:
+        async def record(committer: Committer) -> StoredRecord:
             working = committer.working
             before = self._get_entry(committer, ns)
             change = CheckpointChanges(codec, ns, working.store, self._copies)
@@ -227,6 +229,7 @@ class Thread:
             working.record_owned(CHECKPOINT_EVENT, about, change.changes())
             self._copies.update(change.new_copies)
             self._entries[ns] = entry
+            self.loaded.pop((ns, id_), None)
             return self._describe(committer, id_, ns, parent, metadata)
 
         key = self._snapshot_key(snapshot_id_for(id_))
@@ -243,21 +246,24 @@ class Thread:
         ns: str,
         parent: str | None,
         metadata: Mapping[str, Any],
-    ) -> SnapshotFields:
-        """Return the fields of the snapshot of a checkpoint that was recorded just now."""
+    ) -> StoredRecord:
+        """Return the record of a checkpoint that was put just now, without its position."""
         working = committer.working
         state = working.store.snapshot()
-        return {
-            "snapshot_id": snapshot_id_for(id_),
-            "parent_id": None if parent is None else snapshot_id_for(parent),
-            "tags": checkpoint_tags(metadata, ns),
-            "status": str(state.get(SESSION, STATUS, PENDING)),
-            "message_count": working.message_count,
-            "size_bytes": state.size_bytes,
-            "keyframe": committer.timeline.base_keyframe.position.seq,
-            "incarnation": committer.incarnation.id,
-            "unfinished": bool(self._tool_calls.unfinished(state)),
-        }
+        return StoredRecord(
+            snapshot_id=snapshot_id_for(id_),
+            parent_id=None if parent is None else snapshot_id_for(parent),
+            created_at=format_time(utc_now()),
+            seq=0,
+            hash="",
+            keyframe=committer.timeline.base_keyframe.position.seq,
+            incarnation=committer.incarnation.id,
+            status=str(state.get(SESSION, STATUS, PENDING)),
+            messages=working.message_count,
+            bytes=state.size_bytes,
+            tags=checkpoint_tags(metadata, ns),
+            unfinished=bool(self._tool_calls.unfinished(state)),
+        )
 
     async def put_writes(
         self,
@@ -457,6 +463,8 @@ class Thread:
         """Add the queued changes to a list, and move writes behind the checkpoint they are for."""
         while self._pending:
             pending.append(self._pending.popleft())
+        if len(pending) == 1:
+            return
         puts = {each.target for each in pending if each.key}
         early: dict[str, list[PendingChange]] = {}
         ordered: list[PendingChange] = []
@@ -481,21 +489,21 @@ class Thread:
             names = {"agent_id": self.location.scope_id, "session_id": self.location.session_id}
             first: Changes = {"set": [(SESSION, STATUS, "running")], "delete": []}
             working.record_owned(STARTED, names, first)
-        recorded: list[tuple[int, SnapshotFields]] = []
+        recorded: list[tuple[int, StoredRecord]] = []
         for change in pending:
-            fields = await change.record_on(committer)
-            if fields is not None:
-                recorded.append((len(working.pending) - 1, fields))
+            record = await change.record_on(committer)
+            if record is not None:
+                recorded.append((len(working.pending) - 1, record))
         if working.is_unchanged:
             if working.pending:
                 self.reset()
             return True
 
-        def build_puts(positions: Sequence[Position]) -> list[Put]:
-            return [self._build_record(fields, positions[at]) for at, fields in recorded]
+        def build_records(positions: Sequence[Position]) -> list[Put]:
+            return [self._build_record(record, positions[at]) for at, record in recorded]
 
         try:
-            await committer.commit("raise", build_puts=build_puts)
+            await committer.commit_once(build_records)
         except ConflictError:
             # Nothing was written.
             working.pending.clear()
@@ -506,18 +514,10 @@ class Thread:
             return False
         return True
 
-    def _build_record(self, fields: SnapshotFields, position: Position) -> Put:
+    def _build_record(self, record: StoredRecord, position: Position) -> Put:
         """Return the write of a snapshot's record, given the position of its event."""
-        info = SnapshotInfo(
-            **fields,
-            agent_id=self.location.scope_id,
-            session_id=self.location.session_id,
-            scope=self.location.scope,
-            created_at=utc_now(),
-            seq=position.seq,
-            hash=position.hash,
-        )
-        return Put(self._snapshot_key(info.snapshot_id), info.encode(self.location))
+        record.seq, record.hash = position.seq, position.hash
+        return Put(self._snapshot_key(record.snapshot_id), encode_envelope(record))
 
     def _snapshot_key(self, snapshot_id: str) -> str:
         return f"{self._history_prefix}{snapshot_id}.json"
@@ -581,7 +581,7 @@ class PendingChange:
             if not self.is_done:
                 self._waiter.wait(seconds)
 
-    async def record_on(self, committer: Committer) -> SnapshotFields | None:
+    async def record_on(self, committer: Committer) -> StoredRecord | None:
         """Record it at the head; an error goes to its caller, not to the other changes."""
         if self.is_done:
             return None

@@ -137,8 +137,22 @@ class Connections(ForkAware):
             make_folder(self.path.parent)
             with self._connect("rwc") as database:
                 self._prepare(database)
+                database.execute("PRAGMA busy_timeout = 0")
             self._writer = database
         return self._writer
+
+    def begin(self, database: sqlite3.Connection) -> None:
+        """Begin a transaction that writes; wait for other processes up to ``timeout`` seconds."""
+        try:
+            database.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if primary_code(error) != sqlite3.SQLITE_BUSY:
+                raise
+            database.execute(f"PRAGMA busy_timeout = {int(self.timeout * 1000)}")
+            try:
+                database.execute("BEGIN IMMEDIATE")
+            finally:
+                database.execute("PRAGMA busy_timeout = 0")
 
     def read_idle(self, query: str, values: Sequence[str | int]) -> list[Any] | None:
         """Return the rows of a query that takes no longer than waking a thread would.
@@ -153,7 +167,7 @@ class Connections(ForkAware):
             self._uses += 1
         try:
             return None if self.is_file_replaced() else database.execute(query, values).fetchall()
-        except sqlite3.Error:
+        except (sqlite3.Error, OSError):
             return None
         finally:
             self._idle_readers.append(database)

@@ -22,7 +22,7 @@ from weakref import WeakSet, WeakValueDictionary
 
 from holdfast.errors import StateStoreError
 from holdfast.process_fork import ForkAware, ForkSafeLock
-from holdfast.stores.sqlite.connections import Connections, reclaim_space
+from holdfast.stores.sqlite.connections import Connections, primary_code, reclaim_space
 from holdfast.stores.sqlite.errors import explain_error, may_be_written
 from holdfast.stores.sqlite.write_calls import WriteCall, apply_calls, write_alone
 
@@ -139,7 +139,7 @@ class GroupCommit(ForkAware):
             try:
                 if not group:
                     # Calls that are queued while this waits for other processes join the group.
-                    database.execute("BEGIN IMMEDIATE")
+                    connections.begin(database)
                     group = self._choose_group()
                     apply_calls(database, group)
                     database.execute("COMMIT")
@@ -163,11 +163,16 @@ class GroupCommit(ForkAware):
             connections.end_use()
 
     def _write_alone(self, database: sqlite3.Connection) -> list[WriteCall]:
-        """Write the only call of the queue; return it, or nothing if it was not written."""
+        """Write the only call of the queue; return it, or nothing if it was not written.
+
+        It does not wait for other processes: a call that is cancelled meanwhile is not written.
+        """
         call = self._queue[0]
         try:
             return [call] if write_alone(database, call) else []
         except BaseException as error:
+            if isinstance(error, sqlite3.Error) and primary_code(error) == sqlite3.SQLITE_BUSY:
+                return []
             if not isinstance(error, Exception):  # an interrupt, maybe after the commit
                 self._fail([call], StateStoreError("the write was interrupted, maybe after it"))
             raise

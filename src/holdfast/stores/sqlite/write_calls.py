@@ -32,6 +32,7 @@ ETAG = "(SELECT etag FROM entries WHERE key = ?)"
 REPLACE = "DO UPDATE SET rowid = excluded.rowid, etag = excluded.etag, value = excluded.value"
 # Keys or rows of a statement. SQLite compiles each number of them once for a connection.
 CHUNK = 16
+MAX_BYTES_ALONE = 256 * 1024
 
 
 class WriteCall:
@@ -143,10 +144,13 @@ def apply_calls(database: sqlite3.Connection, calls: Sequence[WriteCall]) -> Non
 def write_alone(database: sqlite3.Connection, call: WriteCall) -> bool:
     """Write one call with one statement; return False if nothing was written.
 
-    That is so if a condition does not hold, and for a call that deletes or writes many rows.
+    That is so if a condition does not hold, and for a call that deletes, has many rows or
+    conditions, or is large: SQLite copies the rows before it inserts them.
     """
     puts = call.puts
-    if call.deletes or not 0 < len(puts) <= CHUNK:
+    if call.deletes or not 0 < len(puts) <= CHUNK or len(call.conditions) > CHUNK:
+        return False
+    if sum([len(put.value) for put in puts]) > MAX_BYTES_ALONE:
         return False
     expected: list[str | None] = []
     for condition in call.conditions:
@@ -196,8 +200,8 @@ def insert_if_statement(count: int, conditions: int) -> str:
     return f"""
         INSERT INTO entries (rowid, key, etag, value)
         WITH last AS (SELECT {LAST_LARGE} AS large, {LAST_SMALL} AS small)
-        SELECT iif(number > 0, coalesce(large, 0) + number,
-                   max(coalesce(small, 0), {FIRST_SMALL}) - number), key, etag, value
+        SELECT CASE WHEN number > 0 THEN coalesce(large, 0) + number
+                    ELSE max(coalesce(small, 0), {FIRST_SMALL}) - number END, key, etag, value
         FROM ({rows}), last WHERE {holds or 1} ON CONFLICT (key) {REPLACE}"""  # noqa: S608
 
 
