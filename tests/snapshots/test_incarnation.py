@@ -29,8 +29,6 @@ from support.copied_sessions import HERE, read_all, save_messages
 from support.faults import RAISED, WAYS, Fault, FaultyStateStore
 from support.observed_store import InterruptedStore
 
-MOST_CALLS = 14
-"""How many calls of a deletion are interrupted: those after them only delete leftovers."""
 STORES = pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "one by one"])
 
 
@@ -147,13 +145,13 @@ class TurnStore(InterruptedStore):
             self.turn.clear()
             self.other.turn.set()
             await self.turn.wait()
-            await open_session(ReadOnlyStateStore(self.inner))  # it can be read at any time
+            await self.action()
 
-    async def run(self, act, *, atomic):
+    async def run(self, act):
         """Run a function on this store and return its result, or None if it conflicts."""
         await self.turn.wait()
         try:
-            return await act(FaultyStateStore(self, atomic=atomic))
+            return await act(FaultyStateStore(self, atomic=False))
         except ConflictError:
             return None
         finally:
@@ -161,30 +159,35 @@ class TurnStore(InterruptedStore):
             self.other.turn.set()
 
 
-async def take_turns(make_disk, one, other, *, atomic=False):
-    """Interleave two functions in all ways with three changes of turns, and yield the results.
+async def take_turns(disk, first, second, third):
+    """Create a session while it is deleted, and read it at each change of turns.
 
-    The first runs until some call, the other until some call, the first until another call, the
-    other to its end, and the first to its own.
+    The creation runs until its call number ``first``, the deletion until its call ``second``, the
+    creation until its call ``third``, the deletion to its end, and the creation to its own.
     """
+    creation, deletion = TurnStore(disk, first, third), TurnStore(disk, second)
+    creation.other, deletion.other = deletion, creation
 
-    async def run(*stops):
-        disk = await make_disk()
-        stores = TurnStore(disk, stops[0], stops[2]), TurnStore(disk, stops[1])
-        stores[0].other, stores[1].other = reversed(stores)
-        stores[0].turn.set()
-        results = await asyncio.gather(
-            stores[0].run(one, atomic=atomic), stores[1].run(other, atomic=atomic)
-        )
-        return disk, *results, [store.calls for store in stores]
+    async def read():
+        return await open_session(ReadOnlyStateStore(disk))
 
-    counts = (await run(1, 99, 99))[-1], (await run(99, 99, 99))[-1]
-    ones, others = map(max, zip(*counts, strict=True))
-    for first in range(1, ones + 1):
-        for second in range(1, min(others, MOST_CALLS) + 1):
-            for third in (*range(first + 1, ones + 3, 2), 99):  # more calls after a conflict
-                disk, *results, _ = await run(first, second, third)
-                yield await open_session(disk), *results
+    async def create(store):
+        session = await add_messages(await open_session(store), "new")
+        return session.committer.incarnation.id
+
+    async def delete(store):
+        started = await Deletion.start(store, "ses")
+        await started.run()
+        return started.incarnations
+
+    creation.action = deletion.action = read
+    creation.turn.set()
+    created, deleted = await asyncio.gather(creation.run(create), deletion.run(delete))
+    is_kept = created is not None and created not in deleted
+    reader = await read()
+    assert list_contents(reader) == ["new"] * is_kept, (first, second, third)
+    assert (await reader.verify()).damage == [], (first, second, third)
+    return creation.calls, deletion.calls, is_kept
 
 
 @async_test
@@ -197,56 +200,13 @@ async def test_a_session_created_during_a_deletion_can_be_read_at_any_time():
         await disk.delete(HERE.manifest_key)
         return disk
 
-    async def create(store):
-        session = await add_messages(await open_session(store), "new")
-        return session.committer.incarnation.id
-
-    async def delete(store):
-        started = await Deletion.start(store, "ses")
-        await started.run()
-        return started.incarnations
-
+    creations, deletions, _ = await take_turns(await make_disk(), 1, 99, 99)
     outcomes = set()
-    async for reader, created, deleted in take_turns(make_disk, create, delete):
-        is_kept = created is not None and created not in deleted
-        assert list_contents(reader) == ["new"] * is_kept
-        assert (await reader.verify()).damage == []
-        outcomes.add(is_kept)
+    for first in range(1, creations + 2):
+        for second in range(1, deletions + 2):
+            for third in range(first + 1, creations + 2):
+                outcomes.add((await take_turns(await make_disk(), first, second, third))[2])
     assert outcomes == {True, False}
-
-
-@STORES
-@async_test
-async def test_a_deletion_that_depends_on_the_head_or_a_commit_fails(atomic):
-    async def make_disk():
-        disk = MemoryStateStore()
-        await add_messages(await open_session(disk), "old")
-        return disk
-
-    async def commit(store):
-        session = await open_session(store)
-        session.add_message("user", "new")
-        await session.commit()
-        return True
-
-    async def delete(store):
-        async def check():
-            if list_contents(await open_session(store)) != ["old"]:
-                raise ConflictError("it has changed")
-
-        archive = SnapshotArchive(store)
-        await archive.delete_unchanged_session(location=HERE, check=check)
-        return True
-
-    outcomes = set()
-    async for reader, committed, deleted in take_turns(make_disk, commit, delete, atomic=atomic):
-        contents = list_contents(reader)
-        if committed and deleted:
-            assert contents == ["new"]  # a session that was created after the deletion
-        else:
-            assert contents == ["old"] * (not deleted) + ["new"] * (committed is not None)
-        outcomes.add((committed, deleted))
-    assert outcomes >= {(True, None), (None, True)}
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///{}/s.db", "file://{}/s"])

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Body, Header, Query
@@ -292,14 +291,9 @@ async def delete_session(
         parts = await context.catalog.locations(location.session_id)
         if location not in parts:
             raise NotFoundError(f"session {location.session_id} was already deleted")
-        check = partial(check_session_head, context, location, if_match)
-        await check()
+        await check_session_head(context, location, if_match)
         if not dry_run:
-            if if_match is None:
-                await context.archive.delete_session(session_id=location.session_id)
-            else:
-                with changed_on_conflict(if_match):
-                    await context.archive.delete_unchanged_session(location=location, check=check)
+            await context.archive.delete_session(session_id=location.session_id)
             context.metrics.count_change("deleted")
             return Response(status_code=204)
     ends = [(await context.head(part)).position for part in parts]

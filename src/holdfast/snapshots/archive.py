@@ -7,13 +7,13 @@ log, the other operations are here.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
 from holdfast.errors import IntegrityError, short_repr
 from holdfast.log.timeline import Timeline
-from holdfast.snapshots.delete import delete_session, delete_unchanged_session
+from holdfast.snapshots.delete import delete_session
 from holdfast.snapshots.filters import fill_page, make_filter
 from holdfast.snapshots.history import delete_history_id, list_history
 from holdfast.snapshots.incarnation import Incarnation
@@ -288,18 +288,6 @@ class SnapshotArchive:
         validate_id(session_id, "session_id")
         self._saver.forget()
         await delete_session(self.state_store, session_id)
-
-    async def delete_unchanged_session(
-        self, *, location: SnapshotLocation, check: Callable[[], Awaitable[None]]
-    ) -> None:
-        """Delete a session with all its agents, if nothing is committed there after a check.
-
-        Raises:
-            ConflictError: Other processes change or delete the session at the same time; retry.
-
-        """
-        self._saver.forget()
-        await delete_unchanged_session(self.state_store, location, check)
 
     async def prune(
         self,

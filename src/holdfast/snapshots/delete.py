@@ -8,9 +8,8 @@ session that is created under the same id in the middle of a deletion is left al
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from holdfast.errors import ConflictError, IntegrityError
 from holdfast.snapshots.discovery import find_first_key, find_index_keys, find_locations
@@ -22,12 +21,7 @@ from holdfast.snapshots.keys import (
     parse_location,
     session_prefix,
 )
-from holdfast.snapshots.manifest import (
-    SnapshotManifest,
-    decode_manifest,
-    read_manifest,
-    read_manifests,
-)
+from holdfast.snapshots.manifest import SnapshotManifest, decode_manifest, read_manifests
 from holdfast.stores.base import StateStore
 from holdfast.stores.batch_read import iterate_entries, read_entries
 from holdfast.stores.entries import Entry
@@ -35,13 +29,10 @@ from holdfast.stores.entries import Entry
 ATTEMPTS = 8
 
 
-async def delete_session(
-    state_store: StateStore, session_id: str, incarnations: frozenset[str] | None = None
-) -> None:
+async def delete_session(state_store: StateStore, session_id: str) -> None:
     """Delete everything stored of a session, or finish an interrupted deletion.
 
-    A session that is created under the same id at the same time is not touched. ``incarnations``
-    are the ones to delete, by default the current ones.
+    A session that is created under the same id at the same time is not touched.
 
     Raises:
         ConflictError: Other processes delete the session at the same time; retry.
@@ -50,7 +41,7 @@ async def delete_session(
     if await find_first_key(state_store, session_prefix(session_id)) is None:
         return
     for _ in range(ATTEMPTS):
-        deletion = await Deletion.start(state_store, session_id, incarnations)
+        deletion = await Deletion.start(state_store, session_id)
         if deletion is not None:
             await deletion.run()
             return
@@ -58,43 +49,6 @@ async def delete_session(
         f"session {session_id} is being deleted by several processes; retry",
         key=deletion_mark_key(session_id),
     )
-
-
-async def delete_unchanged_session(
-    state_store: StateStore, location: SnapshotLocation, check: Callable[[], Awaitable[None]]
-) -> None:
-    """Delete a session if a check of its head passes and nothing is committed after the check.
-
-    The manifest says ``deleting`` before the check, and is deleted only if it is unchanged. A
-    writer that finds this rewrites the manifest before its commit is acknowledged, so one of the
-    two fails. A crash after the manifest was deleted leaves entries that no manifest names.
-
-    Raises:
-        ConflictError: Another process changed the session, or deletes it too; retry.
-
-    """
-    incarnations = await find_live_incarnations(state_store, location.session_id)
-    stored, key = await read_manifest(state_store, location), location.manifest_key
-    if stored.etag is None:
-        await check()
-    else:
-        deleting = replace(stored.manifest, deleting=True).encode()
-        etag = await state_store.put(key, deleting, if_match=stored.etag)
-        try:
-            await check()
-        except BaseException:
-            with suppress(ConflictError):
-                await state_store.put(key, stored.manifest.encode(), if_match=etag)
-            raise
-        await state_store.delete(key, if_match=etag)
-    await delete_session(state_store, location.session_id, incarnations)
-
-
-async def find_live_incarnations(state_store: StateStore, session_id: str) -> frozenset[str]:
-    """Return the current incarnations of a session, and those that are being created."""
-    locations = await find_locations(state_store, session_id)
-    manifests = await read_manifests(state_store, locations, creating=True)
-    return frozenset(manifest.live_incarnation for manifest in manifests.values())
 
 
 @dataclass(slots=True)
@@ -109,21 +63,18 @@ class Deletion:
     """The etag of the mark."""
 
     @classmethod
-    async def start(
-        cls,
-        state_store: StateStore,
-        session_id: str,
-        incarnations: frozenset[str] | None = None,
-    ) -> Deletion | None:
-        """Mark the current incarnations or those given, besides those that are marked already.
+    async def start(cls, state_store: StateStore, session_id: str) -> Deletion | None:
+        """Mark the current incarnations, besides those that are marked already.
 
         Return None if another process changed the mark at the same time.
         """
         key = deletion_mark_key(session_id)
         entry = await state_store.get(key)
-        if incarnations is None:
-            incarnations = await find_live_incarnations(state_store, session_id)
-        incarnations |= decode_deletion_mark(entry)
+        locations = await find_locations(state_store, session_id)
+        current = await read_manifests(state_store, locations, creating=True)
+        incarnations = decode_deletion_mark(entry) | {
+            manifest.live_incarnation for manifest in current.values()
+        }
         try:
             etag = await state_store.put(
                 key,

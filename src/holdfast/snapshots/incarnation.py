@@ -223,8 +223,6 @@ class Incarnation:
         """
         if end.seq < self._pruned_through:
             raise self._replaced(f"the events up to {self._pruned_through} were pruned")
-        if self.manifest.deleting:
-            await self.refresh(end, seen)
         is_due = self._is_index_due(active_at)
         for _ in range(ATTEMPTS):
             try:
@@ -246,7 +244,10 @@ class Incarnation:
             # The manifest changed: the session was pruned or deleted, or save_manifest was called.
             await self.refresh(end, seen)
             is_due = self._is_index_due(active_at)
-        raise self._changed()
+        raise ConflictError(
+            f"manifest {self.location.manifest_key} changed {ATTEMPTS} times in a row; retry",
+            key=self.location.manifest_key,
+        )
 
     async def _write_and_move_index(
         self, puts: Sequence[Put], records: Sequence[Put], active_at: dt.datetime
@@ -281,36 +282,12 @@ class Incarnation:
     ) -> bool:
         """Read the manifest again, and verify that the log still has what a writer read.
 
-        A deletion that depends on the head is made to fail. Return whether the key ``following``
-        exists, which is read with the rest.
+        Return whether the key ``following`` exists, which is read with the rest.
 
         Raises:
             ReplacedError: The session was deleted or replaced, or pruned beyond ``end``.
-            ConflictError: The manifest changes all the time.
 
         """
-        for _ in range(ATTEMPTS):
-            stored, has_following = await self._read_again(end, seen, following)
-            self._use(stored.manifest, stored.etag)
-            if not (self.manifest.deleting and self.state_store.writable):
-                return has_following
-            kept = replace(self.manifest, deleting=False)
-            with suppress(ConflictError):
-                (etag,) = await self.state_store.put_many([self._put_manifest(kept)])
-                self._use(kept, etag)
-                return has_following
-        raise self._changed()
-
-    def _changed(self) -> ConflictError:
-        return ConflictError(
-            f"manifest {self.location.manifest_key} changed {ATTEMPTS} times in a row; retry",
-            key=self.location.manifest_key,
-        )
-
-    async def _read_again(
-        self, end: Position, seen: Sequence[Segment], following: str | None
-    ) -> tuple[StoredManifest, bool]:
-        """Return the manifest, if the log still has what a writer read, and if a key exists."""
         mark = deletion_mark_key(self.location.session_id)
         wanted = {mark, self.location.manifest_key, *(each.key for each in seen)}
         if following is not None:
@@ -332,7 +309,8 @@ class Incarnation:
             raise self._replaced(
                 "the session was restored from a backup without its last committed events"
             )
-        return stored, following in found
+        self._use(known, stored.etag)
+        return following in found
 
     def _replaced(self, problem: str) -> ReplacedError:
         return ReplacedError(problem, key=self.location.manifest_key)

@@ -33,7 +33,6 @@ KNOWN_FIELDS = {
     "floor",
     "pruning",
     "creating",
-    "deleting",
 }
 
 
@@ -54,8 +53,6 @@ class SnapshotManifest:
     """The log start that a running or interrupted prune is about to record."""
     creating: str = ""
     """The id of the incarnation that a running or interrupted creation is about to name."""
-    deleting: bool = False
-    """Whether a deletion examines the session; the next writer resets it, and it fails."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Fields of later versions and of the caller, stored unchanged."""
 
@@ -90,8 +87,6 @@ class SnapshotManifest:
             content["pruning"] = msgspec.structs.asdict(self.pending_log_start)
         if self.creating:
             content["creating"] = self.creating
-        if self.deleting:
-            content["deleting"] = True
         return encode_envelope(content)
 
 
@@ -181,7 +176,6 @@ def decode_manifest(key: str, data: bytes) -> SnapshotManifest:
             log_start=decode_position(tree["floor"]),
             pending_log_start=decode_position(tree["pruning"]) if "pruning" in tree else None,
             creating=validate_incarnation(tree.get("creating", "")),
-            deleting=bool(tree.get("deleting")),
             extra={name: value for name, value in tree.items() if name not in KNOWN_FIELDS},
         )
     except KeyError as error:

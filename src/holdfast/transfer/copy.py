@@ -112,7 +112,7 @@ async def copy_session(
     stored = await read_manifest(source, location)
     if stored.etag is None or stored.manifest.creating:
         return CopyResult()  # leftovers of a session that was never created, or was deleted
-    manifest = replace(stored.manifest, deleting=False)
+    manifest = stored.manifest
     repaired = CopyRepairResult()
     if repair:
         repaired = await repair_copy(source, target, location, manifest)
