@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from contextvars import ContextVar
 
 import pytest
 
@@ -16,6 +17,8 @@ from holdfast.stores.entries import Put
 from holdfast.stores.local import RUN_INLINE, pause
 from holdfast.stores.wrappers.encryption import new_key
 from support.subprocesses import run_python
+
+VARIABLE = ContextVar("variable", default="")
 
 
 async def give(value):
@@ -284,6 +287,25 @@ def test_work_in_a_lane_runs_in_order_and_survives_a_cancellation():
     assert all(isinstance(each, asyncio.CancelledError) for each in outcomes[:4])
     assert outcomes[4] == 4
     assert isinstance(outcomes[5], ValueError)
+
+
+def test_work_that_is_refused_does_not_run_later(monkeypatch):
+    lanes, ran = Lanes(), []
+
+    async def work(number):
+        ran.append((number, VARIABLE.get()))
+
+    def refuse(_):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="new thread"):
+            lanes.submit("a", work(1))
+    token = VARIABLE.set("of the caller")
+    lanes.submit("a", work(2)).result(10)
+    VARIABLE.reset(token)
+    assert ran == [(2, "of the caller")]
 
 
 def test_lanes_run_at_the_same_time_for_any_loop():

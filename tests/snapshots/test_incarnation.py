@@ -17,12 +17,15 @@ from holdfast import (
     SnapshotManifest,
     open_state_store,
 )
+from holdfast.documents.export import export_document
 from holdfast.snapshots import incarnation
 from holdfast.snapshots.delete import Deletion
 from holdfast.snapshots.discovery import find_incarnations, find_index_keys
 from holdfast.snapshots.incarnation import ACTIVITY_RESOLUTION, Incarnation
 from holdfast.stores.memory import MemoryStateStore
+from holdfast.stores.wrappers.base import WrappedStateStore
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
+from holdfast.transfer.import_document import import_document
 from support.async_tests import async_test
 from support.conversations import add_messages, list_contents, open_session
 from support.copied_sessions import HERE, read_all, save_messages
@@ -33,6 +36,52 @@ STORES = pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "one by
 
 
 # ------------------------------------------------------------------------------------- creation
+
+
+class GatedStore(WrappedStateStore):
+    """A store without atomic batches whose write with some number waits for an event."""
+
+    def __init__(self, inner, number, at_gate, gate):
+        super().__init__(inner)
+        self.atomic_put_many = self.conditional_put_many = self.runs_inline = False
+        self.number, self.at_gate, self.gate = number, at_gate, gate
+
+    async def put_many(self, puts, **_):
+        etags = []
+        for put in puts:
+            self.number -= 1
+            if self.number == 0:
+                self.at_gate.set()
+                await self.gate.wait()
+            etags += await self.inner.put_many([put])
+        return etags
+
+
+@async_test
+async def test_a_creator_that_loses_keeps_the_index_entry_of_the_winner():
+    source = MemoryStateStore()
+    await save_messages(source, "a")
+    document = await export_document(SnapshotArchive(source), HERE)
+    disk = MemoryStateStore()
+    claimed, hidden, lost = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def lose():
+        try:
+            # Claims, waits before its index entry, and finds the claim of the other.
+            await import_document(
+                GatedStore(disk, 3, claimed, hidden), document, HERE, dry_run=False
+            )
+        finally:
+            lost.set()
+
+    async def win():
+        await claimed.wait()
+        await import_document(GatedStore(disk, 4, hidden, lost), document, HERE, dry_run=False)
+
+    outcomes = await asyncio.gather(lose(), win(), return_exceptions=True)
+    assert [type(each) for each in outcomes] == [ConflictError, type(None)]
+    assert len((await Catalog(disk).sessions(HERE.scope_id)).sessions) == 1
+    assert (await SnapshotArchive(disk).verify(location=HERE)).damage == []
 
 
 @STORES

@@ -111,3 +111,15 @@ def test_a_missing_field_is_damage(name):
 def test_an_invalid_field_is_damage(name, value):
     with pytest.raises(IntegrityError, match=f"{KEY} is damaged"):
         decode_manifest(KEY, encode_envelope({**CONTENT, name: value}))
+
+
+def test_a_claim_is_a_manifest_without_a_session():
+    claim = SnapshotManifest(creating="0123abcd")
+    assert claim.is_claim
+    assert claim.live_incarnation == "0123abcd"
+    # Written by an older version, which does not know the field.
+    created = SnapshotManifest(
+        creating="0123abcd", incarnation="4567cdef", started_at=dt.datetime.now(dt.UTC)
+    )
+    assert not created.is_claim
+    assert created.live_incarnation == "4567cdef"

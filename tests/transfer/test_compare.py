@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from holdfast import SnapshotArchive
+from holdfast import NotFoundError, SnapshotArchive, SnapshotManager
 from holdfast.log import timeline
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.compression import CompressedStateStore
@@ -16,6 +16,7 @@ from holdfast.transfer.compare import compare_stores
 from holdfast.transfer.copy import copy_sessions
 from support.async_tests import async_test
 from support.copied_sessions import HERE, create_plain, create_pruned, read_all, save_messages
+from support.faults import RAISED, Fault, FaultyStateStore
 from support.observed_store import ObservedStore, flip_bit, make_snapshot, make_state, save
 
 pytestmark = pytest.mark.usefixtures("one_incarnation")
@@ -139,3 +140,17 @@ async def test_a_session_with_a_deletion_mark_is_not_compared():
     await save_messages(source, "ab")
     await disk.put("sessions/ses/deleted.json", b"damaged")
     assert await compare_stores(source, MemoryStateStore()) == []
+
+
+@async_test
+async def test_a_creation_that_crashed_is_neither_copied_nor_missing():
+    source, target = MemoryStateStore(), MemoryStateStore()
+    store = FaultyStateStore(source, atomic=False)
+    store.plan(Fault(1, "crash", True))
+    with pytest.raises(RAISED):
+        await save_messages(store, "a")
+    assert (await SnapshotArchive(source).load_manifest(location=HERE)).is_claim
+    assert (await copy_sessions(source, target)).entries == 0
+    assert await compare_stores(source, target) == []
+    with pytest.raises(NotFoundError):
+        await SnapshotManager(source).locate(HERE.scope_id, HERE.session_id)

@@ -133,6 +133,8 @@ class HeadReader:
             head = await self._advance(known, entries)
         if head is None:
             stored = select_manifest(location, entries)
+            if stored.manifest.is_claim:
+                return None, entries
             if known is not None and known.manifest.incarnation == stored.manifest.incarnation:
                 head = await self._advance(replace(known, stored=stored), entries)
             if head is None:

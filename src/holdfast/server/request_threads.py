@@ -48,6 +48,7 @@ class RequestThreads:
         if not self._is_used:
             async with lock or nullcontext():
                 return await work()
+        jobs = start_threads(os.getpid())
         if lock is not None:
             await lock.acquire()
         loop = asyncio.get_running_loop()
@@ -77,7 +78,7 @@ class RequestThreads:
 
         self._running += 1
         self._idle.clear()
-        start_threads(os.getpid()).put(run_in_context)
+        jobs.put(run_in_context)
         return await answer
 
     async def wait_until_idle(self, seconds: float) -> None:

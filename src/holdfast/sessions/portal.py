@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -132,19 +133,29 @@ class Lanes:
             if lane in self._waiting:
                 self._waiting[lane].append(job)
             else:
-                self._threads.submit(self._run_lane, lane, job)
-                self._waiting[lane] = deque()  # the thread takes the lock before it looks there
+                waiting: deque[Callable[[], None]] = deque()
+                try:
+                    self._threads.submit(self._run_lane, lane, waiting, job)
+                except RuntimeError:  # no thread can be started, or the process ends
+                    work.close()
+                    raise
+                self._waiting[lane] = waiting
         return answer
 
-    def _run_lane(self, lane: Hashable, job: Callable[[], None]) -> None:
+    def _run_lane(
+        self, lane: Hashable, waiting: deque[Callable[[], None]], job: Callable[[], None]
+    ) -> None:
         """Run a job, and what waits in its lane then."""
+        with self._lock:
+            if self._waiting.get(lane) is not waiting:
+                return  # its caller got an error when it was submitted
         while True:
             job()
             with self._lock:
-                if not self._waiting[lane]:
+                if not waiting:
                     del self._waiting[lane]
                     return
-                job = self._waiting[lane].popleft()
+                job = waiting.popleft()
 
 
 LANES = Lanes()

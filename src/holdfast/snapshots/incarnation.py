@@ -167,7 +167,13 @@ class Incarnation:
         hidden = [*puts, Put(self._index_key(active_at), INDEX_VALUE)]
         try:
             if not self.state_store.atomic_put_many:
-                claim = replace(created, incarnation="", started_at=None, creating=self.id)
+                claim = replace(
+                    created,
+                    incarnation="",
+                    started_at=None,
+                    log_start=Position(),
+                    creating=self.id,
+                )
                 (self.etag,) = await self.state_store.put_many([self._put_manifest(claim)])
             named = self._put_manifest(created)
             etags = await self.state_store.put_many([*hidden, named, *records])
@@ -346,7 +352,7 @@ class Incarnation:
 
     async def _delete_index(self, active_at: dt.datetime) -> None:
         """Delete an index entry of this writer, unless it is that of the current session."""
-        found = await read_manifests(self.state_store, [self.location])
+        found = await read_manifests(self.state_store, [self.location], creating=True)
         if self.location not in found or found[self.location].active_at != active_at:
             await self._delete([self._index_key(active_at)])
 

@@ -62,6 +62,11 @@ class SnapshotManifest:
         return self.started_at is not None
 
     @property
+    def is_claim(self) -> bool:
+        """Whether the session does not exist, but a creation has started."""
+        return bool(self.creating) and not self.is_created
+
+    @property
     def live_incarnation(self) -> str:
         """The incarnation whose entries a deletion of others keeps: current, or being created."""
         return self.incarnation or self.creating
@@ -141,7 +146,7 @@ async def read_manifests(
             manifest = decode_manifest(key, require_entry(entry).value)
         except IntegrityError:
             continue
-        if manifest.is_created or (creating and manifest.creating):
+        if manifest.is_created or (creating and manifest.is_claim):
             found[wanted[key]] = manifest
     return found
 

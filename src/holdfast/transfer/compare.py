@@ -73,6 +73,8 @@ async def diff_entries(
         manifest = (await read_manifest(source, location)).manifest
     except (IntegrityError, InvalidDocumentError) as error:
         yield location.manifest_key, f"cannot be compared: {error}"
+    if manifest.is_claim:
+        return  # leftovers of a session that was never created are not copied
     log = f"{location.prefix}log/"
     keys = [*await list_keys(source, log), *await list_keys(source, location.history_prefix)]
     keys += await list_keys(source, id_entries_prefix(location))

@@ -110,7 +110,7 @@ async def copy_session(
     if await source.get(deletion_mark_key(location.session_id)) is not None:
         return CopyResult()  # it is being deleted
     stored = await read_manifest(source, location)
-    if stored.etag is None or stored.manifest.creating:
+    if stored.etag is None or stored.manifest.is_claim:
         return CopyResult()  # leftovers of a session that was never created, or was deleted
     manifest = stored.manifest
     repaired = CopyRepairResult()

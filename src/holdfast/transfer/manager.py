@@ -26,6 +26,7 @@ from holdfast.errors import NotFoundError, StateStoreError, short_repr
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog.catalog import Catalog
 from holdfast.snapshots.keys import SCOPES, SnapshotLocation, validate_id
+from holdfast.snapshots.manifest import read_manifests
 from holdfast.snapshots.records import validate_tags
 from holdfast.stores.base import StateStore
 from holdfast.transfer.import_document import ImportResult, import_document
@@ -174,8 +175,14 @@ class SnapshotManager:
             if latest is None:
                 raise await self._unknown_agent_error(agent_id)
             return latest.location
-        for location in await self.catalog.locations(session_id):
-            if location.scope_id == agent_id and scope in (None, location.scope):
+        locations = [
+            each
+            for each in await self.catalog.locations(session_id)
+            if each.scope_id == agent_id and scope in (None, each.scope)
+        ]
+        manifests = await read_manifests(self.state_store, locations, creating=True)
+        for location in locations:
+            if location not in manifests or not manifests[location].is_claim:
                 return location
         raise await self._unknown_session_error(agent_id, session_id)
 

@@ -38,7 +38,8 @@ from adapters.langgraph.samples import Mood, Order, Point
 from adapters.langgraph.test_untrusted_data import put, values
 from holdfast import open_state_store
 from holdfast.adapters.langgraph import BlockedTypeWarning, HoldfastSaver
-from holdfast.adapters.langgraph.codec import FRAMEWORK_TYPES, AllowlistSerializer
+from holdfast.adapters.langgraph.codec import FRAMEWORK_TYPES, AllowlistSerializer, Codec
+from holdfast.values.binary_encoding import decode
 
 NOW = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
 ACTION = AgentAction("search", {"query": "tables"}, "thinking")
@@ -170,3 +171,11 @@ def test_types_in_langgraphs_own_allowlist_are_built():
         assert values(allowing) == {"point": Point(1)}
         with pytest.warns(BlockedTypeWarning):
             values(saver)
+
+
+@pytest.mark.parametrize("value", [b"ab", bytearray(b"ab"), [bytearray(b"ab")]])
+def test_bytes_and_bytearrays_come_back(value):
+    codec = Codec(AllowlistSerializer())
+    found = codec.decode(decode(codec.encode(value, "a value").data))
+    assert found == value
+    assert type(found) is type(value)

@@ -219,6 +219,26 @@ def test_cancelled_calls_alone_do_not_create_the_file(path):
     run_async(use())
 
 
+@pytest.mark.parametrize("count", [1, 3])
+def test_calls_that_are_cancelled_while_another_process_writes_are_not_written(path, count):
+    async def use():
+        async with SqliteStateStore(path) as store:
+            await store.put("first", b"1")
+            other = sqlite3.connect(path, isolation_level=None)
+            other.execute("BEGIN IMMEDIATE")
+            calls = [store.put(f"{number}", b"1") for number in range(count)]
+            tasks = [asyncio.ensure_future(call) for call in calls]
+            await asyncio.sleep(0.05)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            other.close()
+            await store.put("last", b"1")
+            assert await collect_keys(store.list()) == ["first", "last"]
+
+    run_async(use())
+
+
 def test_a_loop_that_stops_does_not_keep_the_calls_of_others_waiting(path):
     store = SqliteStateStore(path)
     stopped = asyncio.new_event_loop()
@@ -399,6 +419,22 @@ def test_a_call_that_is_alone_takes_one_statement(path):
     assert [text.split()[0] for text in statements] == ["INSERT", "INSERT"]
     found = run_without_loop(store.get_many(list("abcde")))
     assert [found[key].value[:1] for key in "abcde"] == [b"2", b"1", b"1", b"1", b"1"]
+    run_async(store.close())
+
+
+def test_a_call_that_is_alone_may_be_large_and_have_many_conditions(path):
+    store = SqliteStateStore(path)
+    keys = [f"{number:04}" for number in range(1100)]
+    etags = run_without_loop(store.put_many([Put(key, b"1") for key in keys]))
+    statements = []
+    store._connections._writer.set_trace_callback(statements.append)
+    conditions = [Condition(key, etag) for key, etag in zip(keys, etags, strict=True)]
+    run_without_loop(store.put_many([Put("new", b"1")], conditions=conditions))
+    # SQLite would copy the rows of one statement, in memory or in a temporary file.
+    run_without_loop(store.put("large", b"1" * 3_000_000))
+    store._connections._writer.set_trace_callback(None)
+    assert statements.count("BEGIN IMMEDIATE") == 2
+    assert run_without_loop(store.get_many(["new", "large"])).keys() == {"new", "large"}
     run_async(store.close())
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import os
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
@@ -30,6 +31,7 @@ from holdfast.snapshots.keys import AGENT, SnapshotLocation
 from holdfast.snapshots.session_state import SESSION
 from holdfast.stores.base import StateStore
 from holdfast.stores.batch_read import split_batches
+from holdfast.stores.local import RUN_INLINE
 
 if TYPE_CHECKING:
     from strands.storage.search import SearchStrategy
@@ -77,6 +79,7 @@ class HoldfastStorage:
         self._search_strategy = search_strategy
         self._archive = SnapshotArchive(state_store)
         self._catalog = Catalog(state_store)
+        self._process = os.getpid()
         self._sessions: OrderedDict[SnapshotLocation, StrandsSession] = OrderedDict()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._guard = ForkSafeLock("the sessions of a storage", wait_on_fork=False)
@@ -349,7 +352,14 @@ class HoldfastStorage:
         self, location: SnapshotLocation, *, must_refresh: bool = True
     ) -> AsyncIterator[StrandsSession]:
         """Lock a session and yield it, refreshed. After an error it is read again."""
-        async with self._locks.setdefault(location.session_id, asyncio.Lock()):
+        # Inline, the calls of a session are in one lane already.
+        is_inline = RUN_INLINE.get()
+        lock = (
+            nullcontext()
+            if is_inline
+            else self._locks.setdefault(location.session_id, asyncio.Lock())
+        )
+        async with lock:
             try:
                 yield await self._session(location, must_refresh=must_refresh)
             except BaseException:
@@ -361,6 +371,10 @@ class HoldfastStorage:
     ) -> StrandsSession:
         """Return a refreshed session; the ones used last stay in memory."""
         with self._guard:
+            if self._process != os.getpid():
+                # Another thread of the parent may have been in the middle of a commit.
+                self._process = os.getpid()
+                self._sessions.clear()
             session = self._sessions.pop(location, None)
         if session is None:
             session = await StrandsSession.open(self.state_store, location)

@@ -367,7 +367,8 @@ def transaction(database: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") ->
 
 def reclaim_space(database: sqlite3.Connection, *, everything: bool = False) -> None:
     """Shrink the file step by step, once a quarter of it is unused."""
-    # The caller's write is already done, so do not wait for a lock or report a failure here.
+    # The caller's write is already done, so failures are not reported. The connection that writes
+    # does not wait for locks by itself.
     with suppress(sqlite3.Error):
         (free,) = database.execute("PRAGMA freelist_count").fetchone()
         if free < (1 if everything else SPARE_PAGES):
@@ -375,15 +376,8 @@ def reclaim_space(database: sqlite3.Connection, *, everything: bool = False) -> 
         (pages,) = database.execute("PRAGMA page_count").fetchone()
         if free * 4 <= pages:
             return
-        (timeout,) = database.execute("PRAGMA busy_timeout").fetchone()
-        database.execute("PRAGMA busy_timeout = 0")
-        try:
-            # As a script: each step frees one page, and execute would run the first step only.
-            database.executescript(
-                f"PRAGMA incremental_vacuum({free if everything else free // 4})"
-            )
-        finally:
-            database.execute(f"PRAGMA busy_timeout = {timeout}")
+        # As a script: each step frees one page, and execute would run the first step only.
+        database.executescript(f"PRAGMA incremental_vacuum({free if everything else free // 4})")
 
 
 def primary_code(error: sqlite3.Error) -> int:
