@@ -80,8 +80,8 @@ COLOURS = {
     ORJSON: "#c0392b",
 }
 # Targets: a figure of the peer, or the limit, divided by ours.
-NO_SLOWER, FLAT, LOAD, POSTGRES = 1 / 1.5, 1 / 1.3, 1 / 2, 10
-LARGEST, LONGEST_LISTING = 3.0, 5.0
+NO_SLOWER, FLAT, LOAD, POSTGRES = 1 / 1.25, 1 / 1.1, 1 / 1.5, 15
+LARGEST, LONGEST_LISTING = 2.5, 5.0
 
 
 @dataclass(slots=True)

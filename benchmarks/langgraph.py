@@ -48,7 +48,7 @@ from servers.postgres import PostgresServer
 
 OURS = "holdfast"
 MILLI, MEGA = 1e3, 1e6
-FASTER, SMALLER, NO_SLOWER = 5, 50, 1
+FASTER, SMALLER, NO_SLOWER = 2.5, 100, 1
 REPEATS = 20
 SHORT = {1: 1.0, 5: 1.1, 20: 1.3, 100: 2.0, 300: 2.5}
 """The numbers of turns of short threads, and how many times faster than the peer they should be."""
