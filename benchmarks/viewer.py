@@ -1,7 +1,8 @@
 """Measure the viewer in Chromium: first content of a long session, and steps of its slider.
 
 A session of 5,000 events on SQLite. Each round starts a server and a browser without any cache,
-opens the session, and notes when its last event is shown and how many requests that took. Then the
+opens the session, and notes when its first messages and when everything at its last event is shown,
+and how many requests that took. Then the
 slider moves one event at a time, and to random events. `--smoke` takes a short session. Without
 Chromium (apt-get install chromium) there is nothing to measure.
 Run: make bench-viewer
@@ -36,6 +37,7 @@ AGENT, SESSION = "research-bot", "ses_long"
 TARGET, OURS = "target", "holdfast"
 MILLI = 1e3
 FIRST_MS, REQUESTS, STEP_MS = 500.0, 12.0, 50.0
+FIRST_AT = "() => document.querySelector('#conversation article') && performance.now()"
 SHOWN_AT = f"(position) => ({IS_SHOWN})(position) && performance.now()"
 MOVE = """async (seq) => {
   const slider = document.getElementById("slider");
@@ -95,7 +97,7 @@ def run_server(url: str) -> Iterator[str]:
 
 
 def measure_round(address: str, last: int, steps: int, rng: random.Random) -> list[float]:
-    """Return first content, requests, and the median of a step and of a jump."""
+    """Return the times of the first and of all content, requests, and medians of moves."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=find_chromium(), args=CHROMIUM_ARGUMENTS
@@ -104,6 +106,7 @@ def measure_round(address: str, last: int, steps: int, rng: random.Random) -> li
         requests: list[str] = []
         page.on("request", lambda request: requests.append(request.url))
         page.goto(f"{address}/{route(AGENT, SESSION)}", wait_until="commit")
+        first = page.wait_for_function(FIRST_AT).json_value()
         shown = page.wait_for_function(SHOWN_AT, arg=[AGENT, SESSION, None]).json_value()
         sent = len(requests)
         middle = last // 2
@@ -111,7 +114,7 @@ def measure_round(address: str, last: int, steps: int, rng: random.Random) -> li
         stepped = [page.evaluate(MOVE, middle + at) for at in range(1, steps + 1)]
         jumped = [page.evaluate(MOVE, rng.randrange(1, last)) for _ in range(steps)]
         browser.close()
-    return [shown, sent, statistics.median(stepped), statistics.median(jumped)]
+    return [first, shown, sent, statistics.median(stepped), statistics.median(jumped)]
 
 
 def main() -> None:
@@ -134,7 +137,8 @@ def main() -> None:
     rows = []
     for at, (question, unit, target) in enumerate(
         (
-            (f"first content of {last} events, cold", "ms", FIRST_MS),
+            (f"first messages of {last} events, cold", "ms", FIRST_MS),
+            ("everything shown, cold", "ms", FIRST_MS),
             ("requests until then", "", REQUESTS),
             ("one step of the slider, median", "ms", STEP_MS),
             ("a jump to any event, median", "ms", STEP_MS),
