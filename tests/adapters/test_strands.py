@@ -113,15 +113,20 @@ def test_reads_return_what_was_written_byte_for_byte(acts):
     run_async(compare())
 
 
+async def expect_round_trips(storage, *snapshots):
+    """Write snapshots one after the other, and expect each to be read as it was written."""
+    for data in snapshots:
+        await storage.write(LATEST, data)
+        assert await storage.read(LATEST) == data
+
+
 @async_test
 async def test_a_changed_order_of_keys_is_kept():
     storage = HoldfastStorage(MemoryStateStore())
     one = encode_snapshot("x", plan={"a": 1, "b": 2}, z=1, y=2)
     other = encode_snapshot("x", plan={"b": 2, "a": 1}, z=1, y=2)
     turned = encode_snapshot("x", plan={"a": 1, "b": 2}, y=2, z=1)
-    for data in (one, other, one, turned, other):
-        await storage.write(LATEST, data)
-        assert await storage.read(LATEST) == data
+    await expect_round_trips(storage, one, other, one, turned, other)
 
 
 @async_test
@@ -190,10 +195,8 @@ async def test_a_list_with_the_text_of_the_messages_is_not_taken_for_them():
 @async_test
 async def test_an_edited_message_is_replaced():
     storage = HoldfastStorage(MemoryStateStore())
-    for words in ("a b c", "a b c d", "a B c d e", "B c d e f", "B c d e F", "B c", "", "x"):
-        data = encode_snapshot(*words.split())
-        await storage.write(LATEST, data)
-        assert await storage.read(LATEST) == data
+    texts = ("a b c", "a b c d", "a B c d e", "B c d e f", "B c d e F", "B c", "", "x")
+    await expect_round_trips(storage, *[encode_snapshot(*text.split()) for text in texts])
 
 
 @async_test

@@ -80,7 +80,7 @@ class EventBlock:
 class LinkedEvents(Sequence[Event]):
     """The events of a verified hash chain. Equal to a tuple of the same events.
 
-    Each access decodes the events anew; do not rely on the identity of their values.
+    Each access decodes the events again; do not rely on the identity of their values.
     """
 
     __slots__ = ("_base", "_cached", "_ends", "_state", "blocks")

@@ -1,7 +1,8 @@
 """Fair retries for writers of one session, in processes that do not know of each other.
 
-A commit is one conditional write, so of colliding writers one always succeeds: retries do not need
-exponential backoff to make progress, they need fairness. A writer that lost waits for a random time
+A commit is one conditional write, so of colliding writers one always succeeds (creations on stores
+without atomic batches take two): retries do not need exponential backoff to make progress, they
+need fairness. A writer that lost waits for a random time
 whose bound shrinks with each loss, so that the one that lost most often goes first. A writer that
 lost within the last second also waits before its first attempt; otherwise it would commit again
 while the others still read its last commit. A writer that always wins never learns of the others,

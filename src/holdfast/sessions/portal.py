@@ -114,7 +114,7 @@ class Lanes:
         self._process = os.getpid()
         self._threads = ThreadPoolExecutor(LANE_THREADS, "holdfast-lane")
         self._waiting: dict[Hashable, deque[Callable[[], None]]] = {}
-        """What waits in each lane that has work in progress."""
+        """The pending jobs of each lane that is running one."""
 
     async def call_from_loop(self, lane: Hashable, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in a lane for a caller in an event loop, and return its result.
@@ -145,7 +145,7 @@ class Lanes:
     def _run_lane(
         self, lane: Hashable, waiting: deque[Callable[[], None]], job: Callable[[], None]
     ) -> None:
-        """Run a job, and what waits in its lane then."""
+        """Run a job, and then the pending ones of its lane."""
         with self._lock:
             if self._waiting.get(lane) is not waiting:
                 return  # its caller got an error when it was submitted

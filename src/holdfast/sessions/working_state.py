@@ -104,7 +104,7 @@ class WorkingState:
 
         Raises:
             UnsupportedValueError: The message holds a value that cannot be stored.
-            ValueError: There is no key for another message.
+            ValueError: The last possible key of a message is in use.
 
         """
         number = self.next_message

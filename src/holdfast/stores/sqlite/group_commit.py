@@ -165,7 +165,7 @@ class GroupCommit(ForkAware):
     def _write_alone(self, database: sqlite3.Connection) -> list[WriteCall]:
         """Write the only call of the queue; return it, or nothing if it was not written.
 
-        It does not wait for other processes: a call that is cancelled meanwhile is not written.
+        It does not wait for the lock of another process: its caller may cancel it during the wait.
         """
         call = self._queue[0]
         try:
