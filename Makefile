@@ -17,7 +17,10 @@ PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 comma := ,
 BENCHMARKS := $(patsubst benchmarks/%.py,bench-%,$(filter-out benchmarks/harness.py,$(wildcard benchmarks/*.py)))
 
-.PHONY: demo serve test checks coverage browser lint test-compiled test-pure bench $(BENCHMARKS) faults soak fuzz audit packaging docs clean
+# Frameworks whose requirements conflict with the others have an environment of their own.
+SEPARATE := adk crewai
+
+.PHONY: demo serve test checks coverage browser lint test-compiled test-pure test-adapters $(SEPARATE:%=test-%) bench $(BENCHMARKS) faults soak fuzz audit packaging docs clean
 
 demo: $(VENV)/package
 	@$(BIN)/python examples/demo.py
@@ -38,7 +41,7 @@ test:
 	@$(MAKE) --no-print-directory -j2 test-compiled checks
 
 checks:
-	@$(MAKE) --no-print-directory -j1 lint docs test-pure
+	@$(MAKE) --no-print-directory -j1 lint docs test-pure test-adapters
 
 # The viewer's tests need Chromium, which is a system package.
 browser:
@@ -85,6 +88,13 @@ test-pure: $(VENV)/tools
 		tests/state tests/values tests/log/test_timeline.py tests/log/test_event_log.py \
 		tests/test_public_api.py
 
+# The adapters of ADK and CrewAI, with their pages and examples.
+test-adapters: $(SEPARATE:%=test-%)
+
+$(SEPARATE:%=test-%): test-%: $(VENV)-%/installed $(VENV)/package
+	HOLDFAST_EXPECT=compiled $(VENV)-$*/bin/python -m pytest -q tests/adapters/$* \
+		tests/docs/test_examples.py -k "$* or adapters"
+
 bench: $(BENCHMARKS)
 
 $(BENCHMARKS): bench-%: $(VENV)/tools $(VENV)/package
@@ -112,7 +122,7 @@ docs: $(VENV)/tools
 	@$(BIN)/zensical build --clean --strict > build/docs.log 2>&1 || { cat build/docs.log; exit 1; }
 
 clean:
-	rm -rf $(VENV) build dist .cache .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) $(SEPARATE:%=$(VENV)-%) build dist .cache .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
 	find src -name '*.so' -delete
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
@@ -136,6 +146,16 @@ $(VENV)/compiled: $(VENV)/python $(SOURCES)
 	@touch $@
 
 $(VENV)/package: $(VENV)/installed $(VENV)/compiled
+	@touch $@
+
+$(SEPARATE:%=$(VENV)-%/installed): $(VENV)-%/installed: constraints-%.txt pyproject.toml $(VENV)/python
+	@echo "creating $(VENV)-$*"
+	@$(PYTHON) -m venv --clear $(VENV)-$*
+	@export HOLDFAST_COMPILE=0 VIRTUAL_ENV=$(VENV)-$*; \
+		{ $(BIN)/uv pip install --quiet --constraint $< setuptools && $(BIN)/uv pip install --quiet \
+			--constraint $< --no-build-isolation --editable . --group $*; } \
+		|| { $(VENV)-$*/bin/python -m pip install --quiet --upgrade pip setuptools --constraint $< && \
+			$(VENV)-$*/bin/python -m pip install --quiet --constraint $< --no-build-isolation --editable . --group $*; }
 	@touch $@
 
 $(VENV)/tools: $(VENV)/installed

@@ -1,7 +1,8 @@
 """An agent of the OpenAI Agents SDK with a Holdfast session.
 
 It crashes while a tool runs, resumes in a new process, and is rolled back, forked, exported,
-imported into another store and compared. The model is scripted: no network or API key is needed.
+imported into another store, compared and shown in the viewer. The model is scripted: no network or
+API key is needed.
 Run: pip install 'holdfast[openai-agents]', then python examples/openai_agents.py
 """
 
@@ -24,6 +25,7 @@ from openai.types.responses import (
     ResponseOutputMessage,
     ResponseOutputText,
 )
+from viewer_step import show_in_viewer
 
 import holdfast
 from holdfast.adapters.openai_agents import HoldfastSession
@@ -133,6 +135,9 @@ async def demonstrate(script: str) -> None:
     print("7. Compared with the file, these are new:")
     for space, key in diff["added"]:
         print(f"   {space}/{key}")
+
+    print("8. The viewer shows it:", flush=True)
+    show_in_viewer("sqlite:///agents.db", AGENT, SESSION)
 
 
 if __name__ == "__main__":

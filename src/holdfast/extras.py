@@ -11,15 +11,22 @@ from contextlib import contextmanager
 from holdfast.errors import HoldfastError
 
 FEATURES = {
+    "a2a": "the A2A adapter",
+    "adk": "the Google ADK adapter",
+    "agent-framework": "the Microsoft Agent Framework adapter",
+    "claude-agent": "the Claude Agent SDK adapter",
     "cli": "the command line",
     "compression": "zstd compression",
+    "crewai": "the CrewAI adapter",
     "dapr": "a Dapr store",
     "encryption": "encryption",
     "langgraph": "LangGraph support",
+    "mcp": "the MCP server",
     "nats": "a NATS store",
     "objectstore": "an object store",
     "openai-agents": "the OpenAI Agents adapter",
     "postgresql": "PostgreSQL support",
+    "pydantic-ai": "the Pydantic AI adapter",
     "redaction": "redaction",
     "redis": "a Redis store",
     "server": "the server",

@@ -64,3 +64,10 @@ def test_nothing_of_holdfast_itself_imports_a_framework():
         "print([name for name in ('agents', 'strands', 'langgraph') if name in sys.modules])\n"
     )
     assert read_python(look) == "[]\n"
+
+
+def test_a_version_that_is_too_new_is_refused(monkeypatch):
+    monkeypatch.setattr(requirement, "version", lambda name: "2.0.1")
+    require_version("framework", "1.9", "strands", before="2.1")
+    with pytest.raises(MissingExtraError, match=r"framework >=1\.9,<2, but 2\.0\.1 is installed"):
+        require_version("framework", "1.9", "strands", before="2")

@@ -1,6 +1,6 @@
-"""Check that the framework of an adapter is installed and new enough.
+"""Check that the framework of an adapter is installed in a supported version.
 
-An adapter checks before it imports the framework, so that an old version fails with a clear error
+An adapter checks before it imports the framework, so that another version fails with a clear error
 instead of an exception from inside the framework.
 """
 
@@ -25,21 +25,26 @@ def import_requirement(module: str, extra: str) -> ModuleType:
         return import_module(module)
 
 
-def require_version(distribution: str, at_least: str, extra: str) -> None:
+def require_version(
+    distribution: str, at_least: str, extra: str, *, before: str | None = None
+) -> None:
     """Check that the installed version of the framework is supported.
 
     Raises:
-        MissingExtraError: It is not installed, or older than ``at_least``.
+        MissingExtraError: It is not installed, older than ``at_least``, or not older than
+            ``before``.
 
     """
     try:
         installed = version(distribution)
     except PackageNotFoundError as error:
         raise MissingExtraError(extra, name=distribution) from error
-    if parse_release(installed) < parse_release(at_least):
+    found = parse_release(installed)
+    if found < parse_release(at_least) or (before is not None and found >= parse_release(before)):
+        wanted = f"{at_least} or newer" if before is None else f">={at_least},<{before}"
         raise MissingExtraError(
             extra,
-            f"needs {distribution} {at_least} or newer, but {installed} is installed",
+            f"needs {distribution} {wanted}, but {installed} is installed",
             name=distribution,
         )
 

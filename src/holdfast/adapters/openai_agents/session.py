@@ -11,11 +11,11 @@ another thread and back.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, cast
 
+from holdfast.adapters.base import validate_state_store
 from holdfast.adapters.openai_agents.compaction import (
     CompactionSnapshot,
     last_rows,
@@ -24,9 +24,9 @@ from holdfast.adapters.openai_agents.compaction import (
 )
 from holdfast.adapters.openai_agents.run_status import infer_items_status
 from holdfast.adapters.requirement import import_requirement
+from holdfast.adapters.shared_session import SharedSession
 from holdfast.documents.document import Document
 from holdfast.errors import HoldfastError, short_repr
-from holdfast.sessions.portal import LANES
 from holdfast.sessions.restore import SnapshotRef
 from holdfast.sessions.run_status import CANCELLED, COMPLETED, FAILED, WAITING
 from holdfast.sessions.session import Session
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from agents.memory import SessionSettings
 
 settings_module = import_requirement("agents.memory.session_settings", "openai-agents")
-
-T = TypeVar("T")
 
 
 class HoldfastSession:
@@ -61,19 +59,12 @@ class HoldfastSession:
         agent_id: str = "agent",
         session_settings: SessionSettings | dict[str, Any] | None = None,
     ) -> None:
-        if not isinstance(state_store, StateStore):
-            raise TypeError(
-                f"state_store must be a StateStore, got {short_repr(state_store)}; "
-                "open one with holdfast.open_state_store(url)"
-            )
+        self.state_store = validate_state_store(state_store)
         self.location = SnapshotLocation(session_id, AGENT, agent_id)
         self.session_id = self.location.session_id
         self.agent_id = self.location.scope_id
-        self.state_store = state_store
         self.session_settings = session_settings if session_settings is not None else {}
-        self._session: Session | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._lock = asyncio.Lock()
+        self._shared = SharedSession(state_store, self.location)
 
     # -------------------------------------------------------------------- the SDK's protocol
 
@@ -104,7 +95,7 @@ class HoldfastSession:
                 return session.snapshot().values(MESSAGES)
             return [item for _, item in last_rows(session.snapshot(), most)]
 
-        return cast("list[TResponseInputItem]", await self._read(read))
+        return cast("list[TResponseInputItem]", await self._shared.read(read))
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
         """Append items, all of them or none, after those of concurrent writers.
@@ -126,7 +117,7 @@ class HoldfastSession:
 
         if items:
             # Without a read: if another writer committed in the meantime, the update runs again.
-            await self._update(add, must_refresh=False)
+            await self._shared.update(add, must_refresh=False)
 
     async def pop_item(self) -> TResponseInputItem | None:
         """Remove the last item and return it, or None if there is none.
@@ -150,7 +141,7 @@ class HoldfastSession:
                 validate(item)
             return item
 
-        return await self._update(pop)
+        return await self._shared.update(pop)
 
     async def clear_session(self) -> None:
         """Remove all items from the conversation and set its status to pending. The log keeps them.
@@ -165,7 +156,7 @@ class HoldfastSession:
                 session.clear_messages()
                 session.status = PENDING
 
-        await self._update(clear)
+        await self._shared.update(clear)
 
     async def _get_compaction_snapshot(
         self, limit: int, *, prune_prefix: Callable[[Any], bool] | None = None
@@ -181,13 +172,13 @@ class HoldfastSession:
             rows = last_rows(session.snapshot(), limit)
             return rows, len(rows) == session.message_count
 
-        rows, complete = await self._read(read)
+        rows, complete = await self._shared.read(read)
 
         async def replace_suffix(start: int, items: list[Any]) -> bool:
             expected = rows[start:]
             if not expected:
                 return False
-            return await self._update(
+            return await self._shared.update(
                 lambda session: replace_rows(session, expected, items, prune_prefix)
             )
 
@@ -197,7 +188,7 @@ class HoldfastSession:
         """Replace the whole conversation in one commit, which the SDK's compaction looks for."""
         if type(self) is not HoldfastSession:
             return False
-        await self._update(lambda session: replace_all(session, items))
+        await self._shared.update(lambda session: replace_all(session, items))
         return True
 
     # -------------------------------------------------------------------------------- status
@@ -215,7 +206,7 @@ class HoldfastSession:
         def change(session: Session) -> None:
             session.status = wanted
 
-        await self._update(change)
+        await self._shared.update(change)
 
     @asynccontextmanager
     async def track_run(self) -> AsyncIterator[None]:
@@ -235,7 +226,7 @@ class HoldfastSession:
             except HoldfastError as problem:
                 error.add_note(f"the status {status} could not be committed: {problem}")
             raise
-        if await self._read(lambda session: session.status) != WAITING:
+        if await self._shared.read(lambda session: session.status) != WAITING:
             await self.set_status(COMPLETED)
 
     # ----------------------------------------------------------------------------- snapshots
@@ -247,7 +238,7 @@ class HoldfastSession:
             StateStoreError: The store failed.
 
         """
-        return await self._read(Session.snapshot)
+        return await self._shared.read(Session.snapshot)
 
     async def rollback(self, mark: Snapshot) -> None:
         """Restore the conversation to an in-memory snapshot. The log is not truncated.
@@ -256,7 +247,7 @@ class HoldfastSession:
             StateStoreError: The store failed.
 
         """
-        await self._update(lambda session: session.rollback(mark))
+        await self._shared.update(lambda session: session.rollback(mark))
 
     async def save(self, *, tags: Mapping[str, str] | None = None) -> SessionSnapshot:
         """Save a durable snapshot of the conversation at its last commit.
@@ -265,7 +256,7 @@ class HoldfastSession:
             StateStoreError: The store failed.
 
         """
-        return await self._update(lambda session: session.save(tags=tags))
+        return await self._shared.update(lambda session: session.save(tags=tags))
 
     async def restore(self, target: SnapshotRef) -> None:
         """Restore the conversation to a durable snapshot. The log is not truncated.
@@ -275,7 +266,7 @@ class HoldfastSession:
             StateStoreError: The store failed.
 
         """
-        await self._update(lambda session: session.restore(target))
+        await self._shared.update(lambda session: session.restore(target))
 
     async def fork(
         self,
@@ -294,7 +285,7 @@ class HoldfastSession:
             StateStoreError: The store failed.
 
         """
-        session = await self._open()
+        session = await self._shared.open()
         other = await session.fork(session_id, at=at, agent_id=agent_id)
         return type(self)(
             other.session_id,
@@ -314,7 +305,7 @@ class HoldfastSession:
             StateStoreError: The store failed.
 
         """
-        return await (await self._open()).export(at=at, tags=tags)
+        return await (await self._shared.open()).export(at=at, tags=tags)
 
     async def verify(self) -> Verification:
         """Check everything that is stored of the conversation.
@@ -323,64 +314,9 @@ class HoldfastSession:
             StateStoreError: The store failed.
 
         """
-        return await (await self._open()).verify()
+        return await (await self._shared.open()).verify()
 
     # ------------------------------------------------------------------------------ internals
-
-    def _use_lock(self) -> asyncio.Lock:
-        """Return the lock of the session in the running event loop; in a new loop, a new one."""
-        loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            self._loop, self._lock, self._session = loop, asyncio.Lock(), None
-        return self._lock
-
-    async def _open(self) -> Session:
-        return await Session.open(
-            self.state_store, agent_id=self.agent_id, session_id=self.session_id
-        )
-
-    async def _refreshed(self, *, must_refresh: bool = True) -> Session:
-        """Return the session at its last commit, or as it is in memory."""
-        if self._session is None:
-            self._session = await self._open()
-        elif must_refresh:
-            await self._session.refresh()
-        return self._session
-
-    async def _read(self, read: Callable[[Session], T]) -> T:
-        async def work() -> T:
-            return read(await self._refreshed())
-
-        if self.state_store.runs_inline:
-            return await LANES.call_from_loop(self, work())
-        async with self._use_lock():
-            return await work()
-
-    @overload
-    async def _update(
-        self, function: Callable[[Session], Awaitable[T]], *, must_refresh: bool = True
-    ) -> T: ...
-    @overload
-    async def _update(
-        self, function: Callable[[Session], T], *, must_refresh: bool = True
-    ) -> T: ...
-    async def _update(
-        self, function: Callable[[Session], Any], *, must_refresh: bool = True
-    ) -> Any:
-        """Update the session; the update runs to its end even if the caller is cancelled."""
-
-        async def work() -> Any:
-            try:
-                session = await self._refreshed(must_refresh=must_refresh)
-                return await session.update(function)
-            except BaseException:
-                self._session = None  # drops what is pending
-                raise
-
-        if self.state_store.runs_inline:
-            return await wait_to_end(asyncio.wrap_future(LANES.submit(self, work())))
-        async with self._use_lock():
-            return await wait_to_end(asyncio.create_task(work()))
 
     def __repr__(self) -> str:
         return f"<HoldfastSession {self.session_id} of {self.agent_id}>"
@@ -406,21 +342,3 @@ def coerce_settings(settings: SessionSettings | dict[str, Any]) -> SessionSettin
             f"session_settings must be a SessionSettings or a dict, got {short_repr(settings)}"
         )
     return found
-
-
-async def wait_to_end(work: asyncio.Future[T]) -> T:
-    """Await work to its end even if the caller is cancelled, and then raise the cancellation.
-
-    So no write is in progress when its caller continues, as with the SDK's own sessions.
-    """
-    cancellation: asyncio.CancelledError | None = None
-    while not work.done():
-        try:
-            await asyncio.wait({work})
-        except asyncio.CancelledError as error:
-            cancellation = error
-    if cancellation is not None:
-        if not work.cancelled():
-            work.exception()  # retrieved, so that asyncio does not log it
-        raise cancellation
-    return work.result()

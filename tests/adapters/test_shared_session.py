@@ -1,0 +1,128 @@
+"""Sessions that adapters share: calls from several event loops and threads, and after a failure."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from holdfast import Session
+from holdfast.adapters.base import StoreAdapter
+from holdfast.adapters.shared_session import SessionPool, session_exists
+from holdfast.sessions.portal import sync
+from holdfast.snapshots.keys import SnapshotLocation
+
+HERE = SnapshotLocation("ses_1", "agent", "a1")
+
+
+def add(text):
+    return lambda session: session.add_message("user", text)
+
+
+def texts(session):
+    return [each["content"] for each in session.snapshot().values("messages")]
+
+
+def test_a_session_is_created_by_the_first_update(new_state_store):
+    async def main():
+        async with new_state_store() as store:
+            pool = SessionPool(store)
+            assert not await pool.read(HERE, session_exists)
+            await pool.update(HERE, add("one"))
+            assert await pool.read(HERE, session_exists)
+            assert await pool.read(HERE, texts) == ["one"]
+
+    asyncio.run(main())
+
+
+def test_every_call_starts_from_the_last_commit(new_state_store):
+    async def main():
+        async with new_state_store() as store, new_state_store() as other_store:
+            pool, other = SessionPool(store), SessionPool(other_store)
+            await pool.update(HERE, add("one"))
+            await other.update(HERE, add("two"))
+            await pool.update(HERE, add("three"), must_refresh=False)
+            assert await other.read(HERE, texts) == ["one", "two", "three"]
+
+    asyncio.run(main())
+
+
+def test_event_loops_and_threads_share_a_pool(new_state_store):
+    store = new_state_store()
+    pool = SessionPool(store)
+
+    def work(number):
+        if number % 2:
+            pool.update_blocking(HERE, add(f"{number}"))
+        else:
+            asyncio.run(pool.update(HERE, add(f"{number}")))
+
+    if store.runs_inline:
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    else:  # its connections belong to one event loop
+        for number in range(6):
+            pool.update_blocking(HERE, add(f"{number}"))
+    assert sorted(pool.read_blocking(HERE, texts)) == [*map(str, range(6))]
+    sync(store.close())
+
+
+def test_a_failed_update_leaves_nothing_pending(new_state_store):
+    async def main():
+        async with new_state_store() as store:
+            pool = SessionPool(store)
+
+            def fail(session):
+                session.add_message("user", "lost")
+                raise LookupError("no")
+
+            with pytest.raises(LookupError):
+                await pool.update(HERE, fail)
+            assert not await pool.read(HERE, session_exists)
+            await pool.update(HERE, add("kept"))
+            assert await pool.read(HERE, texts) == ["kept"]
+
+    asyncio.run(main())
+
+
+def test_sessions_that_are_not_used_are_dropped(new_state_store):
+    async def main():
+        async with new_state_store() as store:
+            pool = SessionPool(store, max_sessions=2)
+            places = [SnapshotLocation(f"ses_{number}", "agent", "a1") for number in range(5)]
+            await asyncio.gather(*(pool.update(each, add("x")) for each in places))
+            for each in places:
+                assert await pool.read(each, texts) == ["x"]
+            assert len(pool._sessions()) == 2
+
+    asyncio.run(main())
+
+
+def test_a_session_deleted_by_another_writer_is_empty(new_state_store):
+    async def main():
+        async with new_state_store() as store:
+            pool = SessionPool(store)
+            await pool.update(HERE, add("one"))
+            session = await Session.open(store, agent_id="a1", session_id="ses_1")
+            await session.archive.delete_session("ses_1")
+            assert not await pool.read(HERE, session_exists)
+            await pool.update(HERE, add("two"))
+            assert await pool.read(HERE, texts) == ["two"]
+
+    asyncio.run(main())
+
+
+def test_an_adapter_takes_a_store_or_a_url(tmp_path):
+    with pytest.raises(TypeError, match="state_store must be a StateStore"):
+        StoreAdapter("sqlite:///agents.db")
+
+    async def main():
+        async with StoreAdapter.from_url(f"sqlite:///{tmp_path}/agents.db") as adapter:
+            await SessionPool(adapter.state_store).update(HERE, add("one"))
+
+    asyncio.run(main())
+    assert (tmp_path / "agents.db").exists()
