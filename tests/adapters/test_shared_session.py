@@ -108,7 +108,7 @@ def test_a_session_deleted_by_another_writer_is_empty(new_state_store):
             pool = SessionPool(store)
             await pool.update(HERE, add("one"))
             session = await Session.open(store, agent_id="a1", session_id="ses_1")
-            await session.archive.delete_session("ses_1")
+            await session.archive.delete_session(session_id="ses_1")
             assert not await pool.read(HERE, session_exists)
             await pool.update(HERE, add("two"))
             assert await pool.read(HERE, texts) == ["two"]
