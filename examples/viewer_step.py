@@ -20,10 +20,10 @@ def show_in_viewer(url: str, agent_id: str, session_id: str) -> None:
             address = read_address(server)
             path = f"agents/{quote(agent_id, safe='')}/sessions/{quote(session_id, safe='')}"
             with urllib.request.urlopen(f"{address}/{path}/state", timeout=30) as response:  # noqa: S310
-                state = json.load(response)
+                state = json.load(response)["state"]
             page = "/".join(quote(each, safe="") for each in (agent_id, session_id))
             print(f"   {address}/#/{page}")
-            print(f"   {len(state['state']['messages'])} messages, status {state['state']['status']}")
+            print(f"   {len(state['messages'])} messages, status {state['status']}")
             if sys.stdin.isatty():
                 input("   Press Enter to stop the server ")
         finally:

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from holdfast.cli.rendering import diff_texts, message_role, message_text, render_value
+from holdfast.cli.rendering import diff_texts, message_text, render_value
+from holdfast.snapshots.message_formats import message_role
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -83,10 +84,58 @@ def test_diff_texts_shows_one_line_of_context():
             "user",
             '{"toolResult": {"toolUseId": "1"}}',
         ),
+        # Claude Code, Pydantic AI, ADK, Agent Framework and A2A
+        (
+            {
+                "type": "assistant",
+                "uuid": "u1",
+                "message": {
+                    "role": "assistant",
+                    "content": [
+                        {"type": "text", "text": "hm"},
+                        {"type": "tool_use", "id": "t", "name": "f", "input": {}},
+                    ],
+                },
+            },
+            "assistant",
+            "hm\n→ f({})",
+        ),
+        (
+            {
+                "kind": "response",
+                "parts": [
+                    {"part_kind": "text", "content": "hm"},
+                    {"part_kind": "tool-call", "tool_name": "f", "args": "{}"},
+                ],
+            },
+            "assistant",
+            "hm\n→ f({})",
+        ),
+        (
+            {
+                "author": "cook",
+                "content": {
+                    "role": "model",
+                    "parts": [{"text": "hm"}, {"functionCall": {"name": "f"}}],
+                },
+            },
+            "model",
+            "hm\n→ f()",
+        ),
+        (
+            {
+                "type": "message",
+                "role": "tool",
+                "contents": [{"type": "function_result", "call_id": "c", "result": "42"}],
+            },
+            "tool",
+            "42",
+        ),
+        ({"role": "ROLE_AGENT", "messageId": "m", "parts": [{"text": "hm"}]}, "assistant", "hm"),
         ({"role": "assistant", "content": ""}, "assistant", '{"role": "assistant", "content": ""}'),
-        ({"role": 5}, "-", '{"role": 5}'),
-        ("plain", "-", '"plain"'),
-        (None, "-", "null"),
+        ({"role": 5}, None, '{"role": 5}'),
+        ("plain", None, '"plain"'),
+        (None, None, "null"),
     ],
 )
 def test_message_role_and_text(message, role, text):

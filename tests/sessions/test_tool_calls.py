@@ -90,6 +90,55 @@ def gemini_result(*call_ids):
     return [{"role": "user", "parts": parts}]
 
 
+def claude_code_call(*calls):
+    """Return a call and its result as entries of Claude Code, around Anthropic's messages."""
+    return [{"type": "assistant", "uuid": "u1", "message": each} for each in anthropic_call(*calls)]
+
+
+def claude_code_result(*call_ids):
+    return [{"type": "user", "uuid": "u2", "message": each} for each in anthropic_result(*call_ids)]
+
+
+def adk_call(*calls):
+    """Return a call and its result as events of ADK, around Gemini's messages."""
+    return [{"author": "agent", "content": each} for each in gemini_call(*calls)]
+
+
+def adk_result(*call_ids):
+    return [{"author": "agent", "content": each} for each in gemini_result(*call_ids)]
+
+
+def pydantic_ai_call(*calls):
+    """Return a call and its result as messages of Pydantic AI."""
+    parts = [
+        {"part_kind": "tool-call", "tool_call_id": call_id, "tool_name": tool, "args": {}}
+        for call_id, tool in calls
+    ]
+    return [{"kind": "response", "parts": [{"part_kind": "text", "content": "hm"}, *parts]}]
+
+
+def pydantic_ai_result(*call_ids):
+    parts = [
+        {"part_kind": kind, "tool_call_id": call_id, "content": "42"}
+        for call_id, kind in zip(call_ids, ("tool-return", "retry-prompt") * 9, strict=False)
+    ]
+    return [{"kind": "request", "parts": parts}]
+
+
+def agent_framework_call(*calls):
+    """Return a call and its result as messages of Microsoft's Agent Framework."""
+    parts = [
+        {"type": "function_call", "call_id": call_id, "name": tool, "arguments": "{}"}
+        for call_id, tool in calls
+    ]
+    return [{"type": "message", "role": "assistant", "contents": parts}]
+
+
+def agent_framework_result(*call_ids):
+    parts = [{"type": "function_result", "call_id": each, "result": "42"} for each in call_ids]
+    return [{"type": "message", "role": "tool", "contents": parts}]
+
+
 SHAPES = {
     "OpenAI chat": (chat_call, chat_result),
     "without a function": (plain_call, chat_result),
@@ -97,6 +146,10 @@ SHAPES = {
     "Anthropic": (anthropic_call, anthropic_result),
     "Bedrock": (bedrock_call, bedrock_result),
     "Gemini": (gemini_call, gemini_result),
+    "Claude Code": (claude_code_call, claude_code_result),
+    "ADK": (adk_call, adk_result),
+    "Pydantic AI": (pydantic_ai_call, pydantic_ai_result),
+    "Agent Framework": (agent_framework_call, agent_framework_result),
 }
 shapes = pytest.mark.parametrize(("call", "result"), SHAPES.values(), ids=SHAPES)
 

@@ -10,6 +10,7 @@ import pytest
 from servers.process import needs
 from viewer.sample_sessions import (
     agents_and_sessions_on_two_pages,
+    framework_sessions,
     hostile_session,
     long_session,
     many_snapshots,
@@ -47,6 +48,7 @@ def state_store():
         many_snapshots,
         pruned_sessions,
         multi_agent_session,
+        framework_sessions,
     )
 
 

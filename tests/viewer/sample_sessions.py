@@ -34,6 +34,111 @@ PRICES = (
 )
 
 
+FRAMEWORKS = "frameworks"
+FRAMEWORK_MESSAGES = {
+    "claude-code": [
+        {"type": "user", "uuid": "u0", "message": {"role": "user", "content": "Is it open?"}},
+        {
+            "type": "assistant",
+            "uuid": "u1",
+            "message": {
+                "role": "assistant",
+                "content": [{"type": "tool_use", "id": "c1", "name": "look_up", "input": {"q": 1}}],
+            },
+        },
+        {
+            "type": "user",
+            "uuid": "u2",
+            "message": {
+                "role": "user",
+                "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "from nine"}],
+            },
+        },
+        {
+            "type": "assistant",
+            "uuid": "u3",
+            "message": {"role": "assistant", "content": [{"type": "text", "text": "At nine."}]},
+        },
+    ],
+    "pydantic-ai": [
+        {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "Is it open?"}]},
+        {
+            "kind": "response",
+            "parts": [
+                {
+                    "part_kind": "tool-call",
+                    "tool_call_id": "c1",
+                    "tool_name": "look_up",
+                    "args": {"q": 1},
+                }
+            ],
+        },
+        {
+            "kind": "request",
+            "parts": [
+                {
+                    "part_kind": "tool-return",
+                    "tool_call_id": "c1",
+                    "tool_name": "look_up",
+                    "content": "from nine",
+                }
+            ],
+        },
+        {"kind": "response", "parts": [{"part_kind": "text", "content": "At nine."}]},
+    ],
+    "adk": [
+        {"author": "user", "content": {"role": "user", "parts": [{"text": "Is it open?"}]}},
+        {
+            "author": "clerk",
+            "content": {
+                "role": "model",
+                "parts": [{"functionCall": {"id": "c1", "name": "look_up", "args": {"q": 1}}}],
+            },
+        },
+        {
+            "author": "clerk",
+            "content": {
+                "role": "user",
+                "parts": [
+                    {
+                        "functionResponse": {
+                            "id": "c1",
+                            "name": "look_up",
+                            "response": {"result": "from nine"},
+                        }
+                    }
+                ],
+            },
+        },
+        {"author": "clerk", "content": {"role": "model", "parts": [{"text": "At nine."}]}},
+    ],
+    "agent-framework": [
+        {
+            "type": "message",
+            "role": "user",
+            "contents": [{"type": "text", "text": "Is it open?"}],
+        },
+        {
+            "type": "message",
+            "role": "assistant",
+            "contents": [
+                {"type": "function_call", "call_id": "c1", "name": "look_up", "arguments": {"q": 1}}
+            ],
+        },
+        {
+            "type": "message",
+            "role": "tool",
+            "contents": [{"type": "function_result", "call_id": "c1", "result": "from nine"}],
+        },
+        {
+            "type": "message",
+            "role": "assistant",
+            "contents": [{"type": "text", "text": "At nine."}],
+        },
+    ],
+}
+
+
 def report_session(state_store, pause: float = 0) -> None:
     """Record a session with messages in several formats, values, snapshots and a fork.
 
@@ -215,6 +320,16 @@ def multi_agent_session(state_store) -> None:
         session.agent("planner").add_message("assistant", "We do the summary first.")
         session.agent("writer").add_message("assistant", "Done.")
         session.agent("writer").set("words", 412)
+
+
+def framework_sessions(state_store) -> None:
+    """Record a question, a tool call, its result and an answer as each framework stores them."""
+    for framework, messages in FRAMEWORK_MESSAGES.items():
+        with BlockingSession.open(
+            state_store, agent_id=FRAMEWORKS, session_id=framework
+        ) as session:
+            for message in messages:
+                session.append_message(message)
 
 
 def agents_and_sessions_on_two_pages(state_store) -> None:

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import re
 
-from viewer.sample_sessions import AGENT, FORK, LONG_AGENT, MULTI_AGENT, PRUNED_AGENT, SESSION
+import pytest
+
+from holdfast import BlockingSession
+from viewer.sample_sessions import (
+    AGENT,
+    FORK,
+    FRAMEWORK_MESSAGES,
+    FRAMEWORKS,
+    LONG_AGENT,
+    MULTI_AGENT,
+    PRUNED_AGENT,
+    SESSION,
+)
 from viewer.viewer_page import box_of, expect
 
 
@@ -191,6 +203,28 @@ def test_anthropic_content_blocks_are_shown_as_text_and_tool_calls(viewer):
     expect(message(page, 5).get_by_text("thinking", exact=True)).to_be_visible()
     expect(message(page, 6)).to_contain_text("result of read_file")
     expect(message(page, 6)).to_contain_text("Tool")
+
+
+@pytest.mark.parametrize("framework", FRAMEWORK_MESSAGES)
+def test_messages_of_a_framework_are_shown_as_text_and_tool_calls(viewer, framework):
+    page = viewer.open(FRAMEWORKS, framework).page
+    texts = ("Is it open?", "calls look_up", "from nine", "At nine.")
+    for number, (sender, text) in enumerate(
+        zip(("User", "Assistant", "Tool", "Assistant"), texts, strict=True)
+    ):
+        expect(message(page, number).locator(".sender")).to_have_text(sender)
+        expect(message(page, number)).to_contain_text(text)
+    expect(message(page, 2)).to_contain_text("result of look_up")
+    expect(message(page, 1).get_by_role("button", name="result in #2")).to_be_visible()
+    expect(page.get_by_role("tree", name="message in an unknown format")).to_have_count(0)
+
+
+def test_a_message_of_a2a_is_shown_with_its_role(viewer, state_store):
+    with BlockingSession.open(state_store, agent_id=FRAMEWORKS, session_id="a2a") as session:
+        session.append_message({"role": "ROLE_AGENT", "parts": [{"text": "Done."}]})
+    page = viewer.open(FRAMEWORKS, "a2a").page
+    expect(message(page, 0).locator(".sender")).to_have_text("Assistant")
+    expect(message(page, 0)).to_contain_text("Done.")
 
 
 def test_tool_call_without_a_result_is_labelled(viewer):

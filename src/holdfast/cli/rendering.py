@@ -16,7 +16,7 @@ from rich.cells import cell_len
 
 from holdfast.cli.console import escape_control_codes
 from holdfast.cli.tables import fold_text
-from holdfast.snapshots.tool_calls import find_tool_calls
+from holdfast.snapshots.message_formats import find_tool_calls, message_texts
 from holdfast.values import to_json
 
 MAX_LINES = 10
@@ -127,40 +127,18 @@ def is_long_text(value: Any, width: int) -> bool:
 # -------------------------------------------------------------------------------------- messages
 
 
-def message_role(message: Any) -> str:
-    """Return the role of a message, or the type of an item."""
-    found = None
-    if isinstance(message, dict):
-        found = message.get("role") or message.get("type")
-    return found if isinstance(found, str) else "-"
-
-
 def message_text(message: Any) -> str:
     """Return the text, tool calls and results of a message."""
     if not isinstance(message, dict):
         return to_compact_json(to_json(message))
     said = [
-        *message_texts(message),
+        *(
+            each if isinstance(each, str) else to_compact_json(to_json(each))
+            for each in message_texts(message)
+        ),
         *(format_call(name, given) for _, name, given in find_tool_calls(message)),
     ]
     return "\n".join(said) if said else to_compact_json(to_json(message))
-
-
-def message_texts(message: dict[str, Any]) -> Iterator[str]:
-    """Return the texts of a message, and the types of its other parts."""
-    for name in ("content", "parts", "output"):
-        content = message.get(name)
-        if isinstance(content, str):
-            if content:
-                yield content
-            continue
-        for part in content if isinstance(content, list | tuple) else ():
-            if isinstance(part, str):
-                yield part
-            elif isinstance(part, dict) and isinstance(part.get("text"), str):
-                yield part["text"]
-            elif isinstance(part, dict) and not list(find_tool_calls({"content": [part]})):
-                yield to_compact_json(to_json(part))
 
 
 def format_call(tool: str, arguments: Any) -> str:

@@ -33,7 +33,6 @@ from holdfast.cli.references import SUFFIXES, is_file, load_document, require_fi
 from holdfast.cli.rendering import (
     MIN_WIDTH,
     format_call,
-    message_role,
     message_text,
     render_field,
     truncate_lines,
@@ -45,6 +44,7 @@ from holdfast.documents.files import decode_document
 from holdfast.documents.json_file import read_json_file
 from holdfast.documents.signing import PublicKey, SignatureError, read_signatures, verify_signature
 from holdfast.log.event import format_time
+from holdfast.snapshots.message_formats import message_role
 from holdfast.snapshots.session_state import MESSAGES, SESSION, STATE
 from holdfast.snapshots.tool_calls import ToolCallIndex
 from holdfast.state.snapshot import Snapshot
@@ -162,7 +162,7 @@ def print_messages(state: Snapshot, most: int) -> None:
     print_heading(f"last {len(keys)} of {count:,} messages" if len(keys) < count else "messages")
     found = [state.get(MESSAGES, key) for key in keys]
     numbers = [str(number) for number in range(count - len(keys), count)]
-    roles = [escape_control_codes(message_role(message)) for message in found]
+    roles = [escape_control_codes(message_role(message) or "-") for message in found]
     widths = max(map(len, numbers)), min(max(map(cell_len, roles)), MAX_ROLE_WIDTH)
     left = " " * (sum(widths) + 2 * len(GAP) + len(GAP))
     room = max(terminal_width() - len(left), MIN_WIDTH)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.snapshots.message_formats import find_tool_calls, message_role
 from holdfast.snapshots.session_state import PENDING, STATUSES
-from holdfast.snapshots.tool_calls import find_tool_calls
 
 RUNNING, WAITING, COMPLETED, FAILED, CANCELLED = STATUSES[1:]
 ANSWERING_ROLES = ("assistant", "model", "ai")
@@ -29,7 +29,7 @@ def infer_status(message: Any) -> str:
     """Return the status of a run from the last message of its conversation, or None."""
     if message is None:
         return PENDING
-    is_answer = isinstance(message, dict) and message.get("role") in ANSWERING_ROLES
+    is_answer = message_role(message) in ANSWERING_ROLES
     return COMPLETED if is_answer and next(find_tool_calls(message), None) is None else RUNNING
 
 

@@ -1,25 +1,21 @@
-"""Find tool calls that have no result. Models reject a conversation that ends with one.
-
-These message formats are known: OpenAI's ``tool_calls`` and
-``tool_call_id``, its items of type ``function_call``, Anthropic's parts ``tool_use`` and
-``tool_result``, Bedrock's ``toolUse`` and ``toolResult``, Gemini's ``functionCall`` and
-``functionResponse``.
-"""
+"""Find tool calls that have no result. Models reject a conversation that ends with one."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
+from holdfast.snapshots.message_formats import (
+    CallKey,
+    find_tool_calls,
+    find_tool_results,
+    is_plain,
+)
 from holdfast.snapshots.session_state import MESSAGES
 from holdfast.state.snapshot import Snapshot, encoded_changes
 from holdfast.state.store import Store
 from holdfast.values.binary_encoding import decode, unpack_raw
-
-CallKey: TypeAlias = tuple[str, str]
-"""What a result is matched by: the id of its call, or an empty id and the name of the tool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,65 +132,3 @@ def adds_only_text(state: Snapshot, base: Snapshot) -> bool:
         space == MESSAGES and (data is None or may_have_calls(data) or base.contains(MESSAGES, key))
         for space, key, data in encoded_changes(state, base)
     )
-
-
-def is_plain(message: Any) -> bool:
-    """Tell whether a message is plain text, as most are."""
-    return (
-        isinstance(message, dict)
-        and isinstance(message.get("content"), str)
-        and message.keys().isdisjoint(("tool_calls", "tool_call_id", "type", "parts"))
-    )
-
-
-def find_tool_calls(message: Any) -> Iterator[tuple[str, str, Any]]:
-    """Yield the id, tool and arguments of each call in a message."""
-    for part in message_parts(message):
-        kind = part.get("type")
-        if kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
-            yield text(part.get("id")), text(part.get("name")), part.get("input")
-        elif kind == "function_call":
-            id_ = text(part.get("call_id") or part.get("id"))
-            yield id_, text(part.get("name")), part.get("arguments")
-        for name, id_, given in (("toolUse", "toolUseId", "input"), ("functionCall", "id", "args")):
-            if isinstance(inner := part.get(name), dict):
-                yield text(inner.get(id_)), text(inner.get("name")), inner.get(given)
-    calls = message.get("tool_calls") if isinstance(message, dict) else None
-    for call in calls if isinstance(calls, list | tuple) else ():
-        if isinstance(call, dict):
-            function = call.get("function")
-            named = function if isinstance(function, dict) else call
-            arguments = named.get("arguments", named.get("args"))
-            yield text(call.get("id")), text(named.get("name")), arguments
-
-
-def find_tool_results(message: Any) -> Iterator[CallKey]:
-    """Yield what each result in a message is matched by."""
-    if isinstance(message, dict) and message.get("tool_call_id") is not None:
-        yield text(message["tool_call_id"]), ""
-    for part in message_parts(message):
-        kind = part.get("type")
-        if isinstance(kind, str) and kind.endswith("tool_result"):
-            yield text(part.get("tool_use_id")), ""
-        elif kind == "function_call_output":
-            yield text(part.get("call_id")), ""
-        for name, id_ in (("toolResult", "toolUseId"), ("functionResponse", "id")):
-            if isinstance(inner := part.get(name), dict):
-                call_id = text(inner.get(id_))
-                yield call_id, "" if call_id else text(inner.get("name"))
-
-
-def message_parts(message: Any) -> Iterator[dict[str, Any]]:
-    """Yield a message and the parts of its content."""
-    if not isinstance(message, dict):
-        return
-    yield message
-    for name in ("content", "parts"):
-        content = message.get(name)
-        if isinstance(content, list | tuple):
-            yield from (part for part in content if isinstance(part, dict))
-
-
-def text(value: object) -> str:
-    """Return an id or a name as text, whatever it is."""
-    return value if isinstance(value, str) else "" if value is None else str(value)

@@ -1,5 +1,7 @@
-// Message formats of model providers, parsed into one: a role and blocks of text, tool calls and results. Supports
-// OpenAI's chat messages and response items, Anthropic's content blocks, and the parts of Bedrock and Gemini.
+// Message formats of model providers and frameworks, parsed into one: a role and blocks of text, tool calls and
+// results. Supports OpenAI's chat messages and response items, Anthropic's content blocks, the parts of Bedrock and
+// Gemini, the entries of Claude Code, the events of ADK, and the messages of Pydantic AI, A2A and Microsoft's Agent
+// Framework. The same formats as snapshots/message_formats.py.
 
 const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
 const text = (value) => (value === null || value === undefined ? "" : String(value));
@@ -11,8 +13,27 @@ const listOf = (value) => {
 };
 
 const KNOWN_FIELDS = new Set([
-  "role", "content", "parts", "tool_calls", "tool_call_id", "name", "agent", "type", "refusal",
+  "role", "content", "contents", "parts", "tool_calls", "tool_call_id", "name", "agent", "type", "refusal",
 ]);
+const ROLES = { __proto__: null, ROLE_USER: "user", ROLE_AGENT: "assistant", request: "user", response: "assistant" };
+
+/** Split an entry of Claude Code or an event of ADK into the message inside, its author, and the other fields. */
+function unwrap(message) {
+  if (isObject(message.message) && typeof message.message.role === "string") {
+    const { message: inner, type, ...rest } = message;
+    return { inner, name: "", rest };
+  }
+  if (isObject(message.content) && listOf(message.content.parts)) {
+    const { content: inner, author, ...rest } = message;
+    return { inner: { role: author === "user" ? "user" : "model", ...inner }, name: text(author), rest };
+  }
+  return { inner: message, name: text(message.agent ?? message.name), rest: {} };
+}
+
+function roleOf(message) {
+  const role = message.role ?? (listOf(message.parts) ? message.kind : undefined);
+  return typeof role === "string" ? (ROLES[role] ?? role) : null;
+}
 
 /**
  * Parse a message into `{role, name, blocks, rest}`; null if its format is unknown.
@@ -22,14 +43,16 @@ export function parseMessage(message) {
   if (!isObject(message)) return null;
   const item = parseResponseItem(message);
   if (item) return item;
-  if (typeof message.role !== "string") return null;
+  const { inner, name, rest } = unwrap(message);
+  const role = roleOf(inner);
+  if (role === null) return null;
   const blocks = [
-    ...contentBlocks(message.content ?? message.parts, message),
-    ...callBlocks(listOf(message.tool_calls) ?? []),
+    ...contentBlocks(inner.content ?? inner.parts ?? inner.contents, inner),
+    ...callBlocks(listOf(inner.tool_calls) ?? []),
   ];
-  if (typeof message.refusal === "string") blocks.push({ kind: "text", text: message.refusal });
-  const rest = Object.fromEntries(Object.entries(message).filter(([key]) => !KNOWN_FIELDS.has(key)));
-  return { role: message.role, name: text(message.agent ?? message.name), blocks, rest };
+  if (typeof inner.refusal === "string") blocks.push({ kind: "text", text: inner.refusal });
+  const others = Object.entries(inner).filter(([key]) => !KNOWN_FIELDS.has(key) && !(key === "kind" && inner.kind in ROLES));
+  return { role, name, blocks, rest: { ...Object.fromEntries(others), ...rest } };
 }
 
 /** Parse an item of OpenAI's Responses API that is a message by itself. */
@@ -66,7 +89,7 @@ function callBlocks(calls) {
 function partBlock(part) {
   if (typeof part === "string") return { kind: "text", text: part };
   if (!isObject(part)) return { kind: "value", value: part };
-  return typedPart(part) ?? namedPart(part) ?? { kind: "value", value: part };
+  return typedPart(part) ?? namedPart(part) ?? kindPart(part) ?? { kind: "value", value: part };
 }
 
 function typedPart(part) {
@@ -82,6 +105,29 @@ function typedPart(part) {
   }
   if (type.endsWith("tool_result")) {
     return { kind: "result", id: text(part.tool_use_id), content: part.content, failed: part.is_error === true };
+  }
+  if (type === "function_call") {
+    return { kind: "call", id: text(part.call_id), name: text(part.name), input: part.arguments };
+  }
+  if (type === "function_result") {
+    const failed = part.exception !== undefined && part.exception !== null;
+    return { kind: "result", id: text(part.call_id), content: part.result, failed };
+  }
+  return null;
+}
+
+/** Parse a part of Pydantic AI's messages. */
+function kindPart(part) {
+  const kind = text(part.part_kind);
+  if (["text", "user-prompt", "system-prompt"].includes(kind)) {
+    if (typeof part.content === "string") return { kind: "text", text: part.content };
+  }
+  if (kind === "thinking") return { kind: "thinking", text: text(part.content) };
+  const id = text(part.tool_call_id);
+  if (kind.endsWith("tool-call")) return { kind: "call", id, name: text(part.tool_name), input: part.args };
+  if (kind.endsWith("tool-return") || (kind === "retry-prompt" && id)) {
+    const failed = kind === "retry-prompt" || part.outcome === "failed";
+    return { kind: "result", id, name: text(part.tool_name), content: part.content, failed };
   }
   return null;
 }

@@ -1,0 +1,150 @@
+"""Read the messages of model providers and frameworks: role, parts, tool calls and results.
+
+Messages are stored as their framework hands them over. These formats are known:
+
+OpenAI             ``tool_calls`` and ``tool_call_id``; items of type ``function_call``
+Anthropic          parts ``tool_use`` and ``tool_result``; Claude Code's entries around a message
+Bedrock, Gemini    parts ``toolUse``, ``toolResult``, ``functionCall``, ``functionResponse``
+ADK                events whose ``content`` is a message of Gemini
+Pydantic AI        ``parts`` with a ``part_kind``
+Agent Framework    ``contents``: ``function_call`` and ``function_result``
+A2A                roles ``ROLE_USER`` and ``ROLE_AGENT``
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+CallKey: TypeAlias = tuple[str, str]
+"""What a result is matched by: the id of its call, or an empty id and the name of the tool."""
+
+PARTS = ("content", "parts", "contents")
+ROLES = {
+    "ROLE_USER": "user",
+    "ROLE_AGENT": "assistant",
+    "request": "user",
+    "response": "assistant",
+}
+"""The roles of A2A, and the kinds of Pydantic AI's messages."""
+
+
+def unwrap_message(message: dict[str, Any]) -> dict[str, Any]:
+    """Return the message inside an entry of Claude Code or an event of ADK, or the message."""
+    inner = message.get("message")
+    if isinstance(inner, dict) and isinstance(inner.get("role"), str):
+        return inner
+    content = message.get("content")
+    if isinstance(content, dict) and isinstance(content.get("parts"), list | tuple):
+        return content
+    return message
+
+
+def message_role(message: Any) -> str | None:
+    """Return the role of a message, such as ``"user"``, or the type of an item."""
+    if not isinstance(message, dict):
+        return None
+    inner = unwrap_message(message)
+    found = inner.get("role") or (inner.get("kind") if "parts" in inner else None)
+    if not isinstance(found, str):
+        found = inner.get("type")
+    return ROLES.get(found, found) if isinstance(found, str) else None
+
+
+def message_parts(message: Any) -> Iterator[dict[str, Any]]:
+    """Yield a message and the parts of its content."""
+    if not isinstance(message, dict):
+        return
+    inner = unwrap_message(message)
+    yield inner
+    for name in PARTS:
+        content = inner.get(name)
+        if isinstance(content, list | tuple):
+            yield from (part for part in content if isinstance(part, dict))
+
+
+def message_texts(message: dict[str, Any]) -> Iterator[str | dict[str, Any]]:
+    """Yield the texts of a message, and its parts that are neither text nor a tool call."""
+    inner = unwrap_message(message)
+    for name in (*PARTS, "output"):
+        content = inner.get(name)
+        if isinstance(content, str):
+            if content:
+                yield content
+            continue
+        for part in content if isinstance(content, list | tuple) else ():
+            if isinstance(part, str):
+                yield part
+            elif isinstance(part, dict) and next(part_calls(part), None) is None:
+                found = part_text(part)
+                yield part if found is None else found
+
+
+def part_text(part: dict[str, Any]) -> str | None:
+    """Return the text of a part, or None if it is something else."""
+    found = part.get("text")
+    if found is None and "part_kind" in part:
+        found = part.get("content")
+    elif found is None and part.get("type") == "function_result":
+        found = part.get("result")
+    return found if isinstance(found, str) else None
+
+
+def part_calls(part: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Yield the id, tool and arguments of the call in a part, if it has one."""
+    kind = part.get("type")
+    if kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
+        yield text(part.get("id")), text(part.get("name")), part.get("input")
+    elif kind == "function_call":
+        id_ = text(part.get("call_id") or part.get("id"))
+        yield id_, text(part.get("name")), part.get("arguments")
+    elif text(part.get("part_kind")).endswith("tool-call"):
+        yield text(part.get("tool_call_id")), text(part.get("tool_name")), part.get("args")
+    for name, id_, given in (("toolUse", "toolUseId", "input"), ("functionCall", "id", "args")):
+        if isinstance(inner := part.get(name), dict):
+            yield text(inner.get(id_)), text(inner.get("name")), inner.get(given)
+
+
+def find_tool_calls(message: Any) -> Iterator[tuple[str, str, Any]]:
+    """Yield the id, tool and arguments of each call in a message."""
+    calls: Any = None
+    for number, part in enumerate(message_parts(message)):
+        yield from part_calls(part)
+        if number == 0:
+            calls = part.get("tool_calls")
+    for call in calls if isinstance(calls, list | tuple) else ():
+        if isinstance(call, dict):
+            function = call.get("function")
+            named = function if isinstance(function, dict) else call
+            arguments = named.get("arguments", named.get("args"))
+            yield text(call.get("id")), text(named.get("name")), arguments
+
+
+def find_tool_results(message: Any) -> Iterator[CallKey]:
+    """Yield what each result in a message is matched by."""
+    for part in message_parts(message):
+        kind, part_kind = part.get("type"), text(part.get("part_kind"))
+        if isinstance(kind, str) and kind.endswith("tool_result"):
+            yield text(part.get("tool_use_id")), ""
+        elif kind in ("function_call_output", "function_result"):
+            yield text(part.get("call_id")), ""
+        elif part.get("tool_call_id") is not None and not part_kind.endswith("tool-call"):
+            yield text(part["tool_call_id"]), ""
+        for name, id_ in (("toolResult", "toolUseId"), ("functionResponse", "id")):
+            if isinstance(inner := part.get(name), dict):
+                call_id = text(inner.get(id_))
+                yield call_id, "" if call_id else text(inner.get("name"))
+
+
+def is_plain(message: Any) -> bool:
+    """Tell whether a message is plain text, as most are."""
+    return (
+        isinstance(message, dict)
+        and isinstance(message.get("content"), str)
+        and message.keys().isdisjoint(("tool_calls", "tool_call_id", "type", "parts"))
+    )
+
+
+def text(value: object) -> str:
+    """Return an id or a name as text, whatever it is."""
+    return value if isinstance(value, str) else "" if value is None else str(value)
