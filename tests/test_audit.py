@@ -140,4 +140,6 @@ def test_where_pip_audit_fails_what_is_known_is_said_first(capsys):
 
 
 def test_every_line_of_the_constraints_pins_one_version():
-    assert all(line.count("==") == 1 for line in tool.read_pins(tool.CONSTRAINTS))
+    assert len(tool.CONSTRAINTS) == 3
+    for file in tool.CONSTRAINTS:
+        assert all(line.count("==") == 1 for line in tool.read_pins(file))

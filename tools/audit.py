@@ -1,4 +1,4 @@
-"""Find known vulnerabilities in the versions that constraints.txt pins: ``make audit``.
+"""Find known vulnerabilities in the versions that constraints*.txt pin: ``make audit``.
 
 pip-audit asks OSV about each pin. A vulnerability fails the audit unless IGNORED gives a reason why
 it does not apply. Pins that OSV could not be asked about are listed, and fail the audit only with
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-CONSTRAINTS = Path(__file__).parent.parent / "constraints.txt"
+CONSTRAINTS = sorted(Path(__file__).parent.parent.glob("constraints*.txt"))
 IGNORED: Mapping[str, str] = {}
 """GHSA, PYSEC or CVE ids, each with the reason why it does not apply."""
 
@@ -188,11 +188,12 @@ def report(number: int, answer: Answer, ignored: Mapping[str, str], *, required:
 def main() -> int:
     """Audit the versions that development and CI install."""
     parser = argparse.ArgumentParser(description="Known vulnerabilities in pinned versions.")
-    parser.add_argument("--constraints", type=Path, default=CONSTRAINTS)
+    parser.add_argument("--constraints", type=Path, nargs="+", default=CONSTRAINTS)
     parser.add_argument("--service", metavar="URL", help="another service with the API of OSV")
     given = parser.parse_args()
     required = os.environ.get("HOLDFAST_AUDIT") == "required"
-    return audit(given.constraints, service=given.service, required=required)
+    # One by one: two files may pin different versions, and pip-audit takes one of each package.
+    return max(audit(each, service=given.service, required=required) for each in given.constraints)
 
 
 if __name__ == "__main__":
