@@ -372,3 +372,14 @@ def test_a_new_process_continues_after_a_crash(tmp_path):
             json.dumps(agent.model.asked)
 
     asyncio.run(resume())
+
+
+@async_test
+async def test_a_session_opens_the_store_of_a_url(tmp_path):
+    url = f"sqlite:///{tmp_path}/agents.db"
+    session = HoldfastSession.from_url("ses_1", url, agent_id="waiter")
+    await session.add_items([{"role": "user", "content": "Hello"}])
+    await session.aclose()
+    again = HoldfastSession.from_url("ses_1", url, agent_id="waiter")
+    assert await again.get_items() == [{"role": "user", "content": "Hello"}]
+    await again.aclose()

@@ -361,3 +361,11 @@ async def test_the_session_namespace_holds_sessions():
     assert await storage.namespace("session").list("ses/") == [history, key]
     document = await storage.document("ses", "waiter")
     assert len(document.state.messages) == 1
+
+
+@async_test
+async def test_a_storage_opens_the_store_of_a_url(tmp_path):
+    async with HoldfastStorage.from_url(f"sqlite:///{tmp_path}/agents.db") as storage:
+        await storage.write("notes/a", b"1")
+    async with HoldfastStorage.from_url(f"sqlite:///{tmp_path}/agents.db") as storage:
+        assert await storage.read("notes/a") == b"1"

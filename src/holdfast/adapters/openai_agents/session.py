@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from holdfast.adapters.base import validate_state_store
 from holdfast.adapters.openai_agents.compaction import (
@@ -36,6 +36,7 @@ from holdfast.snapshots.session_state import MESSAGES, PENDING, validate_status
 from holdfast.snapshots.verify import Verification
 from holdfast.state.snapshot import Snapshot
 from holdfast.stores.base import StateStore
+from holdfast.stores.registry import open_state_store
 
 if TYPE_CHECKING:
     from agents.items import TResponseInputItem
@@ -65,6 +66,21 @@ class HoldfastSession:
         self.agent_id = self.location.scope_id
         self.session_settings = session_settings if session_settings is not None else {}
         self._shared = SharedSession(state_store, self.location)
+
+    @classmethod
+    def from_url(cls, session_id: str, url: str | None = None, **options: Any) -> Self:
+        """Open the store of a URL, by default that of ``HOLDFAST_STORE``; `aclose` closes it.
+
+        Raises:
+            StateStoreError: The URL is not valid.
+            MissingExtraError: The store needs an extra that is not installed.
+
+        """
+        return cls(session_id, open_state_store(url), **options)
+
+    async def aclose(self) -> None:
+        """Close the store."""
+        await self.state_store.close()
 
     # -------------------------------------------------------------------- the SDK's protocol
 

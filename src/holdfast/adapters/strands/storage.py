@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
+from holdfast.adapters.base import StoreAdapter
 from holdfast.adapters.requirement import import_requirement
 from holdfast.adapters.strands import keys
 from holdfast.adapters.strands.search import ScannedStorage, storage_errors
@@ -52,7 +53,7 @@ Locations: TypeAlias = list[SnapshotLocation]
 Results: TypeAlias = "list[StorageSearchResult]"
 
 
-class HoldfastStorage:
+class HoldfastStorage(StoreAdapter):
     """A Strands storage over a ``StateStore``.
 
     Snapshots of sessions are stored as Holdfast sessions with the same ids, anything else as plain
@@ -68,12 +69,7 @@ class HoldfastStorage:
     def __init__(
         self, state_store: StateStore, *, search_strategy: SearchStrategy[Any] | None = None
     ) -> None:
-        if not isinstance(state_store, StateStore):
-            raise TypeError(
-                f"state_store must be a StateStore, got {short_repr(state_store)}; "
-                "open one with holdfast.open_state_store(url)"
-            )
-        self.state_store = state_store
+        super().__init__(state_store)
         self.prefix = ""
         """The prefix of the keys in this namespace; empty for the whole storage."""
         self._search_strategy = search_strategy
@@ -87,6 +83,11 @@ class HoldfastStorage:
         if not state_store.durable:
             # Strands then keeps content in the conversation that would be lost with the process.
             self._ephemeral = getattr(storage_module, "_EPHEMERAL", None)
+
+    async def aclose(self) -> None:
+        """Close the store."""
+        # Its connections belong to the loop in which it was used.
+        await get_portal().call_from_loop(self.state_store.close())
 
     # --------------------------------------------------------------------- Strands' protocol
 
