@@ -2,7 +2,8 @@
 
 messages               entries of the types user and assistant, unchanged
 state                  the last cwd, git_branch, custom_title, ai_title, tag and permission_mode
-claude_agent           transcript: numbers, the time of the last append, and the SDK's summary
+claude_agent           transcript: the time of the last append, and the SDK's summary;
+                       last_entry: the key of the last entry that is not a message
 claude_agent/entries   all other entries: titles, summaries, system messages, mode markers
 claude_agent/opaque    entries that hold a value Holdfast cannot store, as JSON text
 claude_agent/uuids     the key of each entry that has a uuid, so that none is added twice
@@ -23,7 +24,7 @@ from typing import Any, TypeAlias
 from holdfast.documents.document import Document
 from holdfast.errors import IntegrityError, UnsupportedValueError, short_repr
 from holdfast.sessions.run_status import CANCELLED, FAILED, RUNNING, infer_status
-from holdfast.sessions.working_state import LAST_MESSAGE, next_message_number
+from holdfast.sessions.working_state import LAST_MESSAGE
 from holdfast.snapshots.session_state import MESSAGES, STATE, message_key, message_number
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
@@ -39,6 +40,7 @@ ENTRIES = "claude_agent/entries"
 OPAQUE = "claude_agent/opaque"
 UUIDS = "claude_agent/uuids"
 HEAD = "transcript"
+LAST_ENTRY = "last_entry"
 
 MESSAGE_EVENT = "message.appended"
 ENTRY_EVENT = "claude_agent.entry"
@@ -74,9 +76,7 @@ class TranscriptWriter:
     def __init__(self, state: Store, record: RecordFunction) -> None:
         self._state = state
         self._record = record
-        head = read_head(state) or {}
-        self._count: int = head.get("entries", 0)
-        self._next: int = head.get("next", 0)
+        self._next_message, self._next_entry = find_next_numbers(state)
         self._values: dict[str, str] = {}
         self.added: list[TranscriptEntry] = []
         """The entries that were recorded."""
@@ -88,25 +88,22 @@ class TranscriptWriter:
 
         Raises:
             TypeError: The entry is not a dict.
-            UnsupportedValueError: The entry is not JSON either.
+            UnsupportedValueError: The entry is not JSON.
 
         """
-        if not isinstance(entry, dict):
-            raise TypeError(f"transcript entry must be a dict, got {short_repr(entry)}")
         if has_entry(self._state, entry):
             return False
         # A removed message leaves a gap, so that what follows stays behind the other entries.
-        number = self._next = max(self._next, next_message)
+        number = max(self._next_message, next_message)
         if number > LAST_MESSAGE:
             raise ValueError(f"transcript has no key left after message {LAST_MESSAGE}")
         try:
             if is_message_entry(entry):
                 self._record_at(MESSAGES, message_key(number), entry, entry)
-                self._next = number + 1
             else:
-                self._record_at(ENTRIES, self._free_key(number), entry, entry)
+                self._record_at(ENTRIES, self._entry_key(number), entry, entry)
         except UnsupportedValueError:
-            self._record_at(OPAQUE, self._free_key(number), encode_opaque(entry), entry)
+            self._record_at(OPAQUE, self._entry_key(number), encode_opaque(entry), entry)
         for field, name in VALUE_FIELDS.items():
             value = entry.get(field)
             if isinstance(value, str) and is_storable(value):
@@ -115,8 +112,8 @@ class TranscriptWriter:
         return True
 
     def finish(self, mtime: int, summary: dict[str, Any] | None) -> None:
-        """Record the numbers of the transcript, the time in milliseconds, and the SDK's summary."""
-        head: dict[str, Any] = {"entries": self._count, "next": self._next, "mtime": mtime}
+        """Record the time of the append in milliseconds, and the SDK's summary."""
+        head: dict[str, Any] = {"mtime": mtime}
         if summary is not None:
             head["summary"] = json.dumps(summary)
         sets: list[tuple[str, str, Any]] = [(SPACE, HEAD, head)]
@@ -133,19 +130,29 @@ class TranscriptWriter:
         type_, data = MESSAGE_EVENT, None
         if space != MESSAGES:
             type_, data = ENTRY_EVENT, {"type": describe_type(entry)}
+            sets.append((SPACE, LAST_ENTRY, key))
+            self._next_entry += 1
         self._record(type_, data, {"set": sets, "delete": []})
-        self._count += space != MESSAGES
 
-    def _free_key(self, number: int) -> str:
-        """Return a key for an entry before a message.
+    def _entry_key(self, number: int) -> str:
+        """Return the key of the next entry that is not a message."""
+        return f"{message_key(number)}.{self._next_entry:012}"
 
-        The count can lag behind after a restore to the middle of an append.
-        """
-        while True:
-            key = f"{message_key(number)}.{self._count:012}"
-            if not any(self._state.contains(space, key) for space in (ENTRIES, OPAQUE)):
-                return key
-            self._count += 1
+
+def find_next_numbers(state: Store) -> tuple[int, int]:
+    """Return the lowest number for the next message, and the count of the next other entry.
+
+    Raises:
+        IntegrityError: The key of the last entry is damaged.
+
+    """
+    last: object = state.get(SPACE, LAST_ENTRY)
+    if last is None:
+        return 0, 0
+    found = ENTRY_KEY.fullmatch(last) if isinstance(last, str) else None
+    if found is None:
+        raise damaged_entry_error(LAST_ENTRY, f"got {short_repr(last)} instead of a key")
+    return int(found[1]), int(found[2]) + 1
 
 
 def is_message_entry(entry: TranscriptEntry) -> bool:
@@ -154,7 +161,14 @@ def is_message_entry(entry: TranscriptEntry) -> bool:
 
 
 def has_entry(state: Store, entry: TranscriptEntry) -> bool:
-    """Return whether a transcript has the entry of the same uuid."""
+    """Return whether a transcript has the entry of the same uuid.
+
+    Raises:
+        TypeError: The entry is not a dict.
+
+    """
+    if not isinstance(entry, dict):
+        raise TypeError(f"transcript entry must be a dict, got {short_repr(entry)}")
     uuid = get_uuid_key(entry)
     key = None if uuid is None else state.get(UUIDS, uuid)
     if not isinstance(key, str):
@@ -230,7 +244,7 @@ def infer_transcript_status(entries: Iterable[TranscriptEntry]) -> str | None:
 
 
 def read_head(state: Store | Snapshot) -> dict[str, Any] | None:
-    """Return the numbers, time and summary of a transcript, or None if it has none.
+    """Return the time and the summary of a transcript, or None if it has none.
 
     The summary is JSON text, because texts in it may have lone surrogates.
 
@@ -243,7 +257,7 @@ def read_head(state: Store | Snapshot) -> dict[str, Any] | None:
         return None
     if (
         isinstance(head, dict)
-        and all(is_count(head.get(name)) for name in ("entries", "next", "mtime"))
+        and is_time(head.get("mtime"))
         and isinstance(head.get("summary", ""), str)
     ):
         return head
@@ -253,8 +267,8 @@ def read_head(state: Store | Snapshot) -> dict[str, Any] | None:
     )
 
 
-def is_count(value: object) -> bool:
-    """Return whether a value is a number from 0."""
+def is_time(value: object) -> bool:
+    """Return whether a value is a time in milliseconds."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
@@ -378,8 +392,3 @@ def write_transcript(document: Document, path: str | Path) -> int:
     partial.write_bytes(data)
     partial.replace(target)
     return len(entries)
-
-
-def next_number(state: Store) -> int:
-    """Return the number of the next message of a state."""
-    return next_message_number(state.keys(MESSAGES))

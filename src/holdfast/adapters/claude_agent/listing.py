@@ -79,9 +79,8 @@ async def read_records(
         keys = [key for each in batch for key in (record_key(each), each.manifest_key)]
         entries = await read_entries(state_store, keys)
         records = await gather(read_record(state_store, each, entries) for each in batch)
-        for location, record in zip(batch, records, strict=True):
-            if record is not None:
-                found[location] = record
+        pairs = zip(batch, records, strict=True)
+        found.update({location: record for location, record in pairs if record is not None})
     return found
 
 

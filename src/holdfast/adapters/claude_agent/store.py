@@ -72,7 +72,7 @@ class HoldfastSessionStore(StoreAdapter):
         """
         return locate_transcript(key)
 
-    # ---------------------------------------------------------------------------- the SDK's protocol
+    # ------------------------------------------------------------------------ the SDK's protocol
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         """Append entries in one commit, except those whose uuid the transcript has.
@@ -246,9 +246,7 @@ def build_record(session: Session, key: SessionKey) -> TranscriptRecord:
     return TranscriptRecord(newest, None if is_empty(state) else fold_summary(key, state, []))
 
 
-def fold_summary(
-    key: SessionKey, state: Any, added: Sequence[TranscriptEntry]
-) -> dict[str, Any]:
+def fold_summary(key: SessionKey, state: Any, added: Sequence[TranscriptEntry]) -> dict[str, Any]:
     """Return the SDK's summary of a transcript with new entries, as it is to be stored."""
     head = read_head(state)
     entries = list(added)
