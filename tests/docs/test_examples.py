@@ -19,7 +19,8 @@ from docs.pages import COMMAND, PageRunner, parse_blocks
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - {ROOT / "examples/viewer_step.py"})
+EXAMPLE_PARTS = {ROOT / "examples" / name for name in ("scripted_claude.py", "viewer_step.py")}
+EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - EXAMPLE_PARTS)
 # Pages and examples of frameworks that have an environment of their own: make test-adapters.
 SEPARATE = {"adk": "google.adk", "crewai": "crewai"}
 READERS = {

@@ -1,4 +1,4 @@
-"""Delete a session.
+"""Delete a session, or what some of its agents stored of it.
 
 A deletion marks the session with the incarnations to delete, deletes their manifests, then every
 entry that no current manifest names, then the mark. After a crash the next reader resumes it. A
@@ -8,6 +8,7 @@ session that is created under the same id in the middle of a deletion is left al
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -38,10 +39,30 @@ async def delete_session(state_store: StateStore, session_id: str) -> None:
         ConflictError: Other processes delete the session at the same time; retry.
 
     """
-    if await find_first_key(state_store, session_prefix(session_id)) is None:
-        return
+    if await find_first_key(state_store, session_prefix(session_id)) is not None:
+        await run_deletion(state_store, session_id, None)
+
+
+async def delete_locations(
+    state_store: StateStore, session_id: str, locations: Collection[SnapshotLocation]
+) -> None:
+    """Delete what some agents stored of a session; its other agents keep theirs.
+
+    Raises:
+        ConflictError: Other processes delete the session at the same time; retry.
+
+    """
+    stored = set(await find_locations(state_store, session_id))
+    if not stored.isdisjoint(locations):
+        await run_deletion(state_store, session_id, frozenset(locations))
+
+
+async def run_deletion(
+    state_store: StateStore, session_id: str, locations: frozenset[SnapshotLocation] | None
+) -> None:
+    """Delete some locations of a session, or all."""
     for _ in range(ATTEMPTS):
-        deletion = await Deletion.start(state_store, session_id)
+        deletion = await Deletion.start(state_store, session_id, locations)
         if deletion is not None:
             await deletion.run()
             return
@@ -59,32 +80,46 @@ class Deletion:
     session_id: str
     incarnations: frozenset[str]
     """The ids of the incarnations to delete."""
+    locations: frozenset[SnapshotLocation] | None
+    """The locations to delete; None for all."""
     etag: str
     """The etag of the mark."""
 
     @classmethod
-    async def start(cls, state_store: StateStore, session_id: str) -> Deletion | None:
+    async def start(
+        cls,
+        state_store: StateStore,
+        session_id: str,
+        locations: frozenset[SnapshotLocation] | None = None,
+    ) -> Deletion | None:
         """Mark the current incarnations, besides those that are marked already.
 
         Return None if another process changed the mark at the same time.
         """
         key = deletion_mark_key(session_id)
         entry = await state_store.get(key)
-        locations = await find_locations(state_store, session_id)
-        current = await read_manifests(state_store, locations, creating=True)
+        found = await find_locations(state_store, session_id)
+        wanted = [each for each in found if locations is None or each in locations]
+        current = await read_manifests(state_store, wanted, creating=True)
         incarnations = decode_deletion_mark(entry) | {
             manifest.live_incarnation for manifest in current.values()
         }
+        if entry is not None:
+            marked = decode_marked_locations(entry, session_id)
+            locations = None if locations is None or marked is None else locations | marked
+        content: dict[str, object] = {"incarnations": sorted(incarnations)}
+        if locations is not None:
+            content["scopes"] = sorted([each.scope, each.scope_id] for each in locations)
         try:
             etag = await state_store.put(
                 key,
-                json.dumps({"incarnations": sorted(incarnations)}).encode(),
+                json.dumps(content).encode(),
                 if_match=None if entry is None else entry.etag,
                 if_absent=entry is None,
             )
         except ConflictError:
             return None
-        return cls(state_store, session_id, incarnations, etag)
+        return cls(state_store, session_id, incarnations, locations, etag)
 
     @classmethod
     async def resume(cls, state_store: StateStore, session_id: str) -> None:
@@ -92,7 +127,9 @@ class Deletion:
         key = deletion_mark_key(session_id)
         entry = await state_store.get(key)
         if entry is not None:
-            await cls(state_store, session_id, decode_deletion_mark(entry), entry.etag).run()
+            incarnations = decode_deletion_mark(entry)
+            locations = decode_marked_locations(entry, session_id)
+            await cls(state_store, session_id, incarnations, locations, entry.etag).run()
 
     async def run(self) -> None:
         """Delete everything that the manifest of no other incarnation names, then the mark."""
@@ -108,6 +145,8 @@ class Deletion:
     async def _delete_manifests(self) -> int:
         deleted = 0
         for location in await find_locations(self.state_store, self.session_id):
+            if self.locations is not None and location not in self.locations:
+                continue
             key = location.manifest_key
             entry = (await read_entries(self.state_store, [key])).get(key)
             manifest = None
@@ -140,8 +179,12 @@ class Deletion:
 
     async def _delete_entries(self) -> int:
         mark = deletion_mark_key(self.session_id)
-        prefix = session_prefix(self.session_id)
-        keys = [key async for key in self.state_store.list(prefix) if key != mark]
+        prefixes = [session_prefix(self.session_id)]
+        if self.locations is not None:
+            prefixes = sorted(each.prefix for each in self.locations)
+        keys = [
+            key for each in prefixes async for key in self.state_store.list(each) if key != mark
+        ]
         # Read after the listing: a session whose creation starts later is not in the list.
         locations = {location for key in keys if (location := parse_location(key)) is not None}
         current = await read_manifests(self.state_store, locations, creating=True)
@@ -181,6 +224,15 @@ def decode_deletion_mark(entry: Entry | None) -> frozenset[str]:
         return frozenset(json.loads(entry.value)["incarnations"])
     except (KeyError, TypeError, ValueError):
         return frozenset()
+
+
+def decode_marked_locations(entry: Entry, session_id: str) -> frozenset[SnapshotLocation] | None:
+    """Return the locations that the mark of a deletion names; None for all."""
+    try:
+        scopes = json.loads(entry.value)["scopes"]
+        return frozenset(SnapshotLocation(session_id, *each) for each in scopes)
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def belongs_to_incarnation(

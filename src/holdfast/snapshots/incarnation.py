@@ -34,7 +34,7 @@ from holdfast.errors import ConflictError, IntegrityError, NotFoundError, StateS
 from holdfast.log.event_log import Position
 from holdfast.log.segment import Segment
 from holdfast.log.timeline import LoadedState, Timeline
-from holdfast.snapshots.delete import Deletion
+from holdfast.snapshots.delete import Deletion, decode_deletion_mark
 from holdfast.snapshots.keys import SnapshotLocation, deletion_mark_key, index_key
 from holdfast.snapshots.manifest import (
     SnapshotManifest,
@@ -307,7 +307,11 @@ class Incarnation:
         if not self.is_created:
             if known.is_created and known.incarnation != self.id:
                 raise self._replaced("the session was created by another writer")
-        elif mark in found or not known.is_created or known.incarnation != self.id:
+        elif (
+            self.id in decode_deletion_mark(found.get(mark))
+            or not known.is_created
+            or known.incarnation != self.id
+        ):
             raise self._replaced("the session was deleted")
         elif end.seq < known.pruned_through:
             raise self._replaced(f"the events up to {known.pruned_through} were pruned")
