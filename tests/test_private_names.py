@@ -12,11 +12,12 @@ import holdfast
 
 SOURCE = Path(holdfast.__file__).parent
 OTHER_PROJECTS = {
+    ("adapters.a2a", "_value"),
     ("adapters.strands", "_NAMESPACED"),
     ("stores", "_pending"),
     ("stores", "_server_info"),
 }
-"""Private names of Strands and nats-py, which have no public name for these."""
+"""Private names of the A2A SDK, Strands and nats-py, which have no public name for these."""
 STANDARD_LIBRARY = {"_exit"}
 """Public names of ``os`` that start with an underscore."""
 
