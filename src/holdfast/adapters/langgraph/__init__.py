@@ -1,4 +1,4 @@
-"""A LangGraph checkpointer whose threads are sessions. Needs the extra ``langgraph``."""
+"""A LangGraph checkpointer and a store for long-term memory. Needs the extra ``langgraph``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,17 @@ from holdfast.adapters.requirement import require_version
 require_version("langgraph-checkpoint", "4.3", "langgraph")
 
 from holdfast.adapters.langgraph.codec import BlockedTypeWarning  # noqa: E402
+from holdfast.adapters.langgraph.memory.history import MemoryVersion  # noqa: E402
+from holdfast.adapters.langgraph.memory.store import HoldfastStore  # noqa: E402
 from holdfast.adapters.langgraph.observability import MetricsSink  # noqa: E402
 from holdfast.adapters.langgraph.rollback import ThreadRollback  # noqa: E402
 from holdfast.adapters.langgraph.saver import HoldfastSaver  # noqa: E402
 
-__all__ = ["BlockedTypeWarning", "HoldfastSaver", "MetricsSink", "ThreadRollback"]
+__all__ = [
+    "BlockedTypeWarning",
+    "HoldfastSaver",
+    "HoldfastStore",
+    "MemoryVersion",
+    "MetricsSink",
+    "ThreadRollback",
+]

@@ -1,0 +1,1 @@
+"""Long-term memory of LangGraph agents: each namespace is a session."""
