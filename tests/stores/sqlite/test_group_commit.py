@@ -39,7 +39,8 @@ def grouped(path):
                     task.cancel()
             await asyncio.sleep(0)
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-        database.set_trace_callback(None)
+        # The callback stays: removing it waits, with the interpreter's lock, for the thread that
+        # may be in the middle of a statement and needs that lock to call it.
         return outcomes, statements["COMMIT"]
 
     def use(make_calls, **options):
