@@ -84,9 +84,8 @@ class ScriptedClaude:
 
 def make_message(model: str, answer: str | dict[str, Any]) -> dict[str, Any]:
     """Return an answer as a message of the API."""
-    is_text = isinstance(answer, str)
-    block = {"type": "text", "text": answer}
-    if not is_text:
+    block: dict[str, Any] = {"type": "text", "text": answer}
+    if not isinstance(answer, str):
         block = {"type": "tool_use", "id": f"toolu_{uuid4().hex[:24]}", **answer}
     return {
         "id": f"msg_{uuid4().hex[:24]}",
@@ -94,7 +93,7 @@ def make_message(model: str, answer: str | dict[str, Any]) -> dict[str, Any]:
         "role": "assistant",
         "model": model,
         "content": [block],
-        "stop_reason": "end_turn" if is_text else "tool_use",
+        "stop_reason": "end_turn" if isinstance(answer, str) else "tool_use",
         "stop_sequence": None,
         "usage": {"input_tokens": 10, "output_tokens": 5},
     }
@@ -103,6 +102,7 @@ def make_message(model: str, answer: str | dict[str, Any]) -> dict[str, Any]:
 def encode_stream(message: dict[str, Any]) -> bytes:
     """Return a message as the events of a stream."""
     (block,) = message["content"]
+    start: dict[str, Any]
     if block["type"] == "text":
         start = {"type": "text", "text": ""}
         delta = {"type": "text_delta", "text": block["text"]}

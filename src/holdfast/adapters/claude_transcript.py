@@ -46,6 +46,8 @@ MESSAGE_EVENT = "message.appended"
 ENTRY_EVENT = "claude_agent.entry"
 APPENDED_EVENT = "claude_agent.appended"
 
+METADATA = "agent_metadata"
+"""The type of the SDK's entries with the metadata of a sub-agent."""
 MESSAGE_TYPES = ("user", "assistant")
 VALUE_FIELDS = {
     "cwd": "cwd",
@@ -81,10 +83,10 @@ class TranscriptWriter:
         self.added: list[TranscriptEntry] = []
         """The entries that were recorded."""
 
-    def add(self, entry: TranscriptEntry, next_message: int) -> bool:
+    def add(self, entry: TranscriptEntry, next_message: int = 0) -> bool:
         """Record an entry unless the transcript has one of its uuid; return whether it was.
 
-        ``next_message`` is the number of the next message of the session.
+        ``next_message`` is the number of the next message, if the session had messages before.
 
         Raises:
             TypeError: The entry is not a dict.
@@ -100,6 +102,7 @@ class TranscriptWriter:
         try:
             if is_message_entry(entry):
                 self._record_at(MESSAGES, message_key(number), entry, entry)
+                self._next_message = number + 1
             else:
                 self._record_at(ENTRIES, self._entry_key(number), entry, entry)
         except UnsupportedValueError:
@@ -386,9 +389,30 @@ def write_transcript(document: Document, path: str | Path) -> int:
 
     """
     entries = to_transcript(document)
-    data = encode_transcript(entries)
-    target = Path(path)
-    partial = target.with_name(target.name + ".partial")
-    partial.write_bytes(data)
-    partial.replace(target)
+    write_lines(entries, Path(path))
     return len(entries)
+
+
+def write_lines(entries: Iterable[TranscriptEntry], path: Path) -> None:
+    """Write entries to a file that only its owner can read; an existing file is replaced."""
+    data = encode_transcript(entries)
+    partial = path.with_name(f"{path.name}.partial")
+    partial.touch(mode=0o600)
+    partial.write_bytes(data)
+    partial.replace(path)
+
+
+def split_metadata(
+    entries: Iterable[TranscriptEntry],
+) -> tuple[TranscriptEntry | None, list[TranscriptEntry]]:
+    """Return the last entry with a sub-agent's metadata, and the lines of its transcript.
+
+    Claude Code stores the metadata in a file of its own.
+    """
+    metadata, lines = None, []
+    for entry in entries:
+        if entry.get("type") == METADATA:
+            metadata = entry
+        else:
+            lines.append(entry)
+    return metadata, lines

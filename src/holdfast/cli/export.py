@@ -27,6 +27,12 @@ from holdfast.cli.console import (
     require_stdout,
     write_bytes,
 )
+from holdfast.cli.export_transcript import (
+    export_subagents,
+    find_main_agent,
+    require_transcript_format,
+    write_transcripts,
+)
 from holdfast.cli.keys import load_signing_key, require_file_name
 from holdfast.cli.names import split_reference
 from holdfast.cli.references import (
@@ -106,6 +112,12 @@ async def export(
             callback=require_file_name,
         ),
     ] = None,
+    as_: Annotated[
+        str | None,
+        typer.Option(
+            "--as", metavar="FORMAT", help="claude-code: a transcript that Claude Code resumes."
+        ),
+    ] = None,
     store: StoreOption = None,
 ) -> None:
     """Write a session and its events to one JSON file.
@@ -113,6 +125,8 @@ async def export(
     Example: holdfast state export research-bot --tag reason=incident --output incident.json.gz
     """
     tags = parse_tags(tag)
+    if as_ is not None:
+        require_transcript_format(as_, is_signed=sign is not None)
     check_output(output)
     redaction = make_redactor(
         patterns=redact,
@@ -136,6 +150,15 @@ async def export(
             redact=redaction,
             sign=key,
         )
+        if as_ is not None:
+            others = (
+                []
+                if output == "-" or is_stream(output)
+                else await export_subagents(manager, location, redact=redaction)
+            )
+    if as_ is not None:
+        write_transcripts(found, others, output)
+        return
     if output == "-":
         try:
             write_bytes(found.chunks())
@@ -176,6 +199,9 @@ async def find_export_target(
                 f"{quote(name)}; for the agent's latest: holdfast state export {quote(name)} "
                 f"--session {quote(latest.session_id)}",
             )
+        main = find_main_agent(owners)
+        if main is not None:
+            owners = [main]
         if latest is None and len(owners) > 1:
             agents = ", ".join(each.scope_id for each in owners)
             fail(

@@ -30,7 +30,7 @@ from holdfast.cli.references import require_file
 from holdfast.documents.errors import SignatureError
 from holdfast.errors import InvalidDocumentError
 from holdfast.importers import holdfast_document
-from holdfast.importers.registry import HOLDFAST, ReadResult, read_source
+from holdfast.importers.registry import HOLDFAST, SEVERAL_AGENTS, ReadResult, read_source
 from holdfast.importers.snapshots import save_snapshots
 from holdfast.importers.source import URL_PATTERN, Source, open_source
 from holdfast.stores.registry import open_state_store
@@ -44,7 +44,9 @@ NO_SIGNATURE = "a signature is required, and only Holdfast documents have one"
 async def import_(
     file: Annotated[
         str,
-        typer.Argument(metavar="FILE|URL", help="A document, or a LangGraph database."),
+        typer.Argument(
+            metavar="FILE|URL", help="A document, or a file or database of another tool."
+        ),
     ],
     dry_run: DryRunOption = False,
     agent: Annotated[
@@ -94,8 +96,12 @@ async def import_(
     async with open_state_store(store) as state_store:
         manager = SnapshotManager(state_store)
         for document in found.documents:
+            is_named = found.format in SEVERAL_AGENTS
             result = await manager.import_session(
-                document, dry_run=dry_run, agent_id=agent, session_id=session
+                document,
+                dry_run=dry_run,
+                agent_id=None if is_named else agent,
+                session_id=None if is_named else session,
             )
             results.append(result)
             kept = 0

@@ -30,10 +30,13 @@ BUILT_IN = {
     "strands": "holdfast.importers.strands",
     "langgraph-sqlite": "holdfast.importers.langgraph_sqlite",
     "langgraph-postgres": "holdfast.importers.langgraph_postgres",
+    "claude-code": "holdfast.importers.claude_code",
     "chat": "holdfast.importers.chat",
 }
 """The modules of built-in readers by format, in the order in which they are tried."""
-ONE_CONVERSATION = frozenset((HOLDFAST, "strands", "chat"))
+ONE_CONVERSATION = frozenset((HOLDFAST, "strands", "claude-code", "chat"))
+SEVERAL_AGENTS = frozenset(("claude-code",))
+"""Formats in which one source can have sessions of several agents, whose ids the reader gives."""
 
 
 @dataclass(frozen=True, slots=True)

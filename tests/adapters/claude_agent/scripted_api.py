@@ -72,7 +72,9 @@ def find_texts(entries):
     """Return the texts of the messages in a transcript, and the names of called tools."""
     found = []
     for entry in entries:
-        content = entry.get("message", {}).get("content", [])
+        if entry["type"] not in ("user", "assistant"):
+            continue
+        content = entry["message"]["content"]
         parts = [{"text": content}] if isinstance(content, str) else content
         for part in parts:
             found.append(part.get("text") or part.get("name") or part.get("type"))

@@ -41,3 +41,4 @@ TALK = [
     {"type": "custom-title", "customTitle": "Tables"},
     {"type": "last-prompt", "lastPrompt": "Is there a table?"},
 ]
+TALK = [{**each, "sessionId": KEY["session_id"]} for each in TALK]

@@ -18,7 +18,7 @@ from holdfast.adapters.claude_agent.listing import (
     put_record,
     read_records,
 )
-from holdfast.adapters.claude_agent.location import locate_transcript, subagent_prefix
+from holdfast.adapters.claude_location import locate_transcript, subagent_prefix
 from holdfast.adapters.claude_transcript import (
     TranscriptEntry,
     TranscriptWriter,

@@ -2,20 +2,18 @@
 
 The agent of a main transcript is its project, and that of a sub-agent's transcript is
 ``<project>/<subpath>``, in the same session. In the project, ``%`` and ``/`` are percent-encoded,
-so that the first slash is where the subpath starts.
+so that the first slash is where the subpath starts. This module does not need the SDK.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Mapping
 from urllib.parse import quote
 
 from holdfast.errors import short_repr
 from holdfast.snapshots.keys import AGENT, SnapshotLocation
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MAX_PROJECT_LENGTH = 128
 """How long the project may be in the id of a sub-agent; ids have at most 256 characters."""
@@ -40,11 +38,24 @@ def locate_transcript(key: Mapping[str, object]) -> SnapshotLocation:
 
 def subagent_prefix(project: str) -> str:
     """Return what the ids of all sub-agents of a project start with."""
-    name = project.translate(ESCAPED)
+    return subagent_prefix_of(project.translate(ESCAPED))
+
+
+def subagent_prefix_of(agent_id: str) -> str:
+    """Return what the ids of all sub-agents start with, given the id of the main agent."""
+    name = agent_id
     if len(name) > MAX_PROJECT_LENGTH:
         digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         name = f"{name[: MAX_PROJECT_LENGTH - len(digest) - 1]}~{digest}"
     return f"{name}/"
+
+
+def name_project(folder: str) -> str:
+    """Return the project of a working directory, as Claude Code names it.
+
+    Claude Code shortens names of more than 200 characters in a way that is not repeated here.
+    """
+    return re.sub(r"[^A-Za-z0-9]", "-", folder)
 
 
 def require_text(key: Mapping[str, object], name: str) -> str:
