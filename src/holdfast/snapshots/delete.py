@@ -38,10 +38,33 @@ async def delete_session(state_store: StateStore, session_id: str) -> None:
         ConflictError: Other processes delete the session at the same time; retry.
 
     """
-    if await find_first_key(state_store, session_prefix(session_id)) is None:
-        return
+    if await find_first_key(state_store, session_prefix(session_id)) is not None:
+        await run_deletion(state_store, session_id)
+
+
+async def delete_incarnation(
+    state_store: StateStore, location: SnapshotLocation, incarnation: str
+) -> None:
+    """Delete one incarnation of a session, but not a later one or that of another agent.
+
+    Raises:
+        ConflictError: Other processes delete the session at the same time; retry.
+
+    """
+    await run_deletion(state_store, location.session_id, frozenset({incarnation}))
+
+
+async def run_deletion(
+    state_store: StateStore, session_id: str, incarnations: frozenset[str] | None = None
+) -> None:
+    """Delete some incarnations of a session, or the current ones, to the end.
+
+    Raises:
+        ConflictError: Other processes delete the session at the same time; retry.
+
+    """
     for _ in range(ATTEMPTS):
-        deletion = await Deletion.start(state_store, session_id)
+        deletion = await Deletion.start(state_store, session_id, incarnations)
         if deletion is not None:
             await deletion.run()
             return
@@ -63,18 +86,23 @@ class Deletion:
     """The etag of the mark."""
 
     @classmethod
-    async def start(cls, state_store: StateStore, session_id: str) -> Deletion | None:
-        """Mark the current incarnations, besides those that are marked already.
+    async def start(
+        cls,
+        state_store: StateStore,
+        session_id: str,
+        incarnations: frozenset[str] | None = None,
+    ) -> Deletion | None:
+        """Mark incarnations, by default the current ones, besides those that are marked already.
 
         Return None if another process changed the mark at the same time.
         """
         key = deletion_mark_key(session_id)
         entry = await state_store.get(key)
-        locations = await find_locations(state_store, session_id)
-        current = await read_manifests(state_store, locations, creating=True)
-        incarnations = decode_deletion_mark(entry) | {
-            manifest.live_incarnation for manifest in current.values()
-        }
+        if incarnations is None:
+            locations = await find_locations(state_store, session_id)
+            current = await read_manifests(state_store, locations, creating=True)
+            incarnations = frozenset(manifest.live_incarnation for manifest in current.values())
+        incarnations |= decode_deletion_mark(entry)
         try:
             etag = await state_store.put(
                 key,
