@@ -267,8 +267,8 @@ async def test_processes_that_load_again_after_a_conflict_lose_nothing(tmp_path)
     async with HoldfastConversationStore.from_url(url) as store:
         await save_texts(store, "c", "first")
         process = asyncio.create_task(asyncio.to_thread(run_python, PROGRAM, url))
-        while len(await store.load_entries("c")) == 1 and not process.done():
-            await asyncio.sleep(0.01)
+        while len(await store.load_entries("c")) == 1 and not process.done():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # until the other process has started
         await add_with_retries(store, "c", "a", 10)
         assert (await process).returncode == 0, (await process).stderr
         found = texts_of(await store.load_entries("c"))
