@@ -57,12 +57,34 @@ async def delete_locations(
         await run_deletion(state_store, session_id, frozenset(locations))
 
 
-async def run_deletion(
-    state_store: StateStore, session_id: str, locations: frozenset[SnapshotLocation] | None
+async def delete_incarnation(
+    state_store: StateStore, location: SnapshotLocation, incarnation: str
 ) -> None:
-    """Delete some locations of a session, or all."""
+    """Delete one incarnation of what an agent stored of a session, but not a later one.
+
+    Raises:
+        ConflictError: Other processes delete the session at the same time; retry.
+
+    """
+    await run_deletion(
+        state_store, location.session_id, frozenset({location}), frozenset({incarnation})
+    )
+
+
+async def run_deletion(
+    state_store: StateStore,
+    session_id: str,
+    locations: frozenset[SnapshotLocation] | None,
+    incarnations: frozenset[str] | None = None,
+) -> None:
+    """Delete some locations of a session, or all; of these some incarnations, or the current ones.
+
+    Raises:
+        ConflictError: Other processes delete the session at the same time; retry.
+
+    """
     for _ in range(ATTEMPTS):
-        deletion = await Deletion.start(state_store, session_id, locations)
+        deletion = await Deletion.start(state_store, session_id, locations, incarnations)
         if deletion is not None:
             await deletion.run()
             return
@@ -91,19 +113,20 @@ class Deletion:
         state_store: StateStore,
         session_id: str,
         locations: frozenset[SnapshotLocation] | None = None,
+        incarnations: frozenset[str] | None = None,
     ) -> Deletion | None:
-        """Mark the current incarnations, besides those that are marked already.
+        """Mark incarnations, by default the current ones, besides those that are marked already.
 
         Return None if another process changed the mark at the same time.
         """
         key = deletion_mark_key(session_id)
         entry = await state_store.get(key)
-        found = await find_locations(state_store, session_id)
-        wanted = [each for each in found if locations is None or each in locations]
-        current = await read_manifests(state_store, wanted, creating=True)
-        incarnations = decode_deletion_mark(entry) | {
-            manifest.live_incarnation for manifest in current.values()
-        }
+        if incarnations is None:
+            found = await find_locations(state_store, session_id)
+            wanted = [each for each in found if locations is None or each in locations]
+            current = await read_manifests(state_store, wanted, creating=True)
+            incarnations = frozenset(manifest.live_incarnation for manifest in current.values())
+        incarnations |= decode_deletion_mark(entry)
         if entry is not None:
             marked = decode_marked_locations(entry, session_id)
             locations = None if locations is None or marked is None else locations | marked
