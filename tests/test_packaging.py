@@ -48,6 +48,7 @@ USES = {
     "testing": "import holdfast.testing",
     "cli": "import holdfast.console_script; holdfast.console_script.main(['--help'])",
     "server": "import holdfast.server",
+    "mcp": "import holdfast.mcp_server.http",
     "langgraph": "import holdfast.adapters.langgraph",
     "strands": "import holdfast.adapters.strands",
     "openai-agents": "import holdfast.adapters.openai_agents",

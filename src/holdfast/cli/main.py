@@ -19,6 +19,7 @@ from holdfast.cli.export import export
 from holdfast.cli.fork import fork
 from holdfast.cli.import_ import import_
 from holdfast.cli.list_ import list_
+from holdfast.cli.mcp import mcp
 from holdfast.cli.prune import prune
 from holdfast.cli.replay import replay
 from holdfast.cli.restore import restore
@@ -60,6 +61,7 @@ VERBS: dict[str, Verb] = {
     "copy": copy,
     "backup": backup,
     "serve": serve,
+    "mcp": mcp,
     "doctor": doctor,
     "demo": demo,
 }

@@ -265,7 +265,7 @@ class AuthMiddleware(Middleware):
         writes = scope["method"] not in READ_METHODS
         path = path_in_app(scope)
         if path not in PUBLIC and not path.startswith(VIEWER):
-            self._tokens.check(get_authority(connection), writes=writes)
+            self._tokens.check(get_authority(connection), writes=self.needs_write(scope))
         origin = connection.headers.get("origin")
         if writes and origin is not None and not self._is_allowed(origin, connection):
             raise Problem(
@@ -274,6 +274,10 @@ class AuthMiddleware(Middleware):
                 hint="start the server with --cors for that origin to allow it",
             )
         await self.app(scope, receive, send)
+
+    def needs_write(self, scope: Scope) -> bool:
+        """Return whether a request needs a token with write scope."""
+        return scope["method"] not in READ_METHODS
 
     def _is_allowed(self, origin: str, connection: HTTPConnection) -> bool:
         """Return whether an origin is this server's own or one that was allowed."""

@@ -114,12 +114,31 @@ def serve(
         owns_store=True,
         trusted=trusted,
     )
+    run_app(app, host=host, port=port, limits=limits or Limits(), workers=workers, ready=ready)
+
+
+def run_app(
+    app: Any,
+    *,
+    host: str,
+    port: int,
+    limits: Limits,
+    workers: int = 1,
+    ready: Callable[[str], None] | None = None,
+) -> None:
+    """Run an app on uvicorn until it is interrupted. Calls ``ready`` with its address.
+
+    Raises:
+        ListenError: The address cannot be bound.
+        HoldfastError: The workers failed to start.
+
+    """
     with open_socket(host, port) as listener:
         name = f"[{host}]" if ":" in host else host
         if ready is not None:
             ready(f"http://{name}:{listener.getsockname()[1]}")
         log_to_stderr()
-        config = server_config(app, limits or Limits())
+        config = server_config(app, limits)
 
         def run_worker() -> None:
             sys.setswitchinterval(SWITCH_SECONDS)
