@@ -30,10 +30,16 @@ BUILT_IN = {
     "strands": "holdfast.importers.strands",
     "langgraph-sqlite": "holdfast.importers.langgraph_sqlite",
     "langgraph-postgres": "holdfast.importers.langgraph_postgres",
+    "codex": "holdfast.importers.codex",
+    "letta": "holdfast.importers.letta",
+    "grampus": "holdfast.importers.grampus",
     "chat": "holdfast.importers.chat",
 }
-"""The modules of built-in readers by format, in the order in which they are tried."""
-ONE_CONVERSATION = frozenset((HOLDFAST, "strands", "chat"))
+"""The modules of built-in readers by format, in the order in which they are tried.
+
+The least specific is last: a list of messages is also part of other formats.
+"""
+WITHOUT_THREADS = frozenset((HOLDFAST, "strands", "codex", "letta", "grampus", "chat"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +132,7 @@ def read_source(source: Source, format_: str | None = None) -> ReadResult:
 
     """
     reader = find_reader(format_) if format_ is not None else detect_reader(source)
-    if source.thread is not None and reader.name in ONE_CONVERSATION:
+    if source.thread is not None and reader.name in WITHOUT_THREADS:
         raise InvalidDocumentError(f"{source.name} ({reader.name}) has no threads; omit --thread")
     documents, is_list = call_reader(reader, lambda: to_list(reader.read(source)), source)
     for document in documents:

@@ -1,9 +1,10 @@
 """Find tool calls that have no result. Models reject a conversation that ends with one.
 
 These message formats are known: OpenAI's ``tool_calls`` and
-``tool_call_id``, its items of type ``function_call``, Anthropic's parts ``tool_use`` and
-``tool_result``, Bedrock's ``toolUse`` and ``toolResult``, Gemini's ``functionCall`` and
-``functionResponse``.
+``tool_call_id``, its items of type ``function_call``, ``custom_tool_call`` and
+``local_shell_call``, Anthropic's parts ``tool_use`` and ``tool_result``, Bedrock's ``toolUse`` and
+``toolResult``, Gemini's ``functionCall`` and ``functionResponse``, and lists of results in Letta's
+``tool_returns`` and Grampus' ``tool_results``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,15 @@ from holdfast.snapshots.session_state import MESSAGES
 from holdfast.state.snapshot import Snapshot, encoded_changes
 from holdfast.state.store import Store
 from holdfast.values.binary_encoding import decode, unpack_raw
+
+ITEM_CALLS = {
+    "function_call": "arguments",
+    "custom_tool_call": "input",
+    "local_shell_call": "action",
+}
+"""Types of OpenAI's items that call a tool of the client, and where their arguments are."""
+ITEM_RESULTS = ("function_call_output", "custom_tool_call_output")
+RESULT_LISTS = ("tool_returns", "tool_results")
 
 CallKey: TypeAlias = tuple[str, str]
 """What a result is matched by: the id of its call, or an empty id and the name of the tool."""
@@ -143,7 +153,9 @@ def is_plain(message: Any) -> bool:
     return (
         isinstance(message, dict)
         and isinstance(message.get("content"), str)
-        and message.keys().isdisjoint(("tool_calls", "tool_call_id", "type", "parts"))
+        and message.keys().isdisjoint(
+            ("tool_calls", "tool_call_id", "type", "parts", *RESULT_LISTS)
+        )
     )
 
 
@@ -153,9 +165,9 @@ def find_tool_calls(message: Any) -> Iterator[tuple[str, str, Any]]:
         kind = part.get("type")
         if kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
             yield text(part.get("id")), text(part.get("name")), part.get("input")
-        elif kind == "function_call":
+        elif isinstance(kind, str) and kind in ITEM_CALLS:
             id_ = text(part.get("call_id") or part.get("id"))
-            yield id_, text(part.get("name")), part.get("arguments")
+            yield id_, text(part.get("name") or kind), part.get(ITEM_CALLS[kind])
         for name, id_, given in (("toolUse", "toolUseId", "input"), ("functionCall", "id", "args")):
             if isinstance(inner := part.get(name), dict):
                 yield text(inner.get(id_)), text(inner.get("name")), inner.get(given)
@@ -172,11 +184,16 @@ def find_tool_results(message: Any) -> Iterator[CallKey]:
     """Yield what each result in a message is matched by."""
     if isinstance(message, dict) and message.get("tool_call_id") is not None:
         yield text(message["tool_call_id"]), ""
+    for name in RESULT_LISTS if isinstance(message, dict) else ():
+        results = message.get(name)
+        for result in results if isinstance(results, list | tuple) else ():
+            if isinstance(result, dict) and result.get("tool_call_id") is not None:
+                yield text(result["tool_call_id"]), ""
     for part in message_parts(message):
         kind = part.get("type")
         if isinstance(kind, str) and kind.endswith("tool_result"):
             yield text(part.get("tool_use_id")), ""
-        elif kind == "function_call_output":
+        elif kind in ITEM_RESULTS:
             yield text(part.get("call_id")), ""
         for name, id_ in (("toolResult", "toolUseId"), ("functionResponse", "id")):
             if isinstance(inner := part.get(name), dict):
