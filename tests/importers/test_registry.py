@@ -149,6 +149,19 @@ def test_each_file_is_recognised_by_one_reader_before_the_chat_reader(path):
     assert found == [path.relative_to(Path(__file__).parent / "samples").parts[0]]
 
 
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_each_format_is_documented(name):
+    docs = Path(__file__).parents[2] / "docs"
+    page = (docs / "adapters" / "importing.md").read_text()
+    (row,) = [
+        line
+        for line in page.partition("| format | detected by |")[2].split("\n\n")[0].splitlines()
+        if line.startswith(f"| `{name}` |")
+    ]
+    assert row.count(" | ") == 3
+    assert f"`{name}`" in (docs / "cli.md").read_text()
+
+
 def test_a_source_that_cannot_be_opened_is_refused(folder):
     with pytest.raises(InvalidDocumentError, match="no such file: none.json"):
         holdfast.importers.read("none.json")
