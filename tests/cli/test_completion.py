@@ -70,6 +70,7 @@ def test_program_answers_bash(sample):
         ("holdfast state ex", ["export"]),
         ("holdfast state list --format ", ["table", "json"]),
         ("holdfast copy --re", ["--repair"]),
+        ("holdfast state import x --as co", ["codex"]),
         ("holdfast state list ", ["ann", "bob", "research-bot"]),
         ("holdfast state list res", ["research-bot"]),
         ("holdfast state list --session ses_s", ["ses_shared"]),

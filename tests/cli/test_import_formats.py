@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from holdfast.importers.registry import BUILT_IN
+
 NEW = ["--store", "sqlite:///new.db"]
 CHAT = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}]
 STRANDS = Path(__file__).parents[1] / "importers/samples/strands/session/trip-1"
@@ -185,13 +187,39 @@ def test_the_format_can_be_given(run, chat):
 
 def test_the_error_for_an_unknown_format_lists_the_known_ones(run, tmp_path):
     (tmp_path / "x.json").write_text('{"songs": []}')
-    formats = ("holdfast", "strands", "langgraph-sqlite", "langgraph-postgres", "chat")
-    run("state", "import", "x.json", *NEW).assert_failed(*formats, "--as")
+    run("state", "import", "x.json", *NEW).assert_failed(*BUILT_IN, "--as")
 
 
 def test_several_threads_cannot_become_one_session(run, database):
     ran = run("state", "import", "checkpoints.sqlite", "--session", "one", *NEW)
     ran.assert_failed("2 threads", "--thread", "t1, waiting")
+
+
+SAMPLES = Path(__file__).parents[1] / "importers/samples"
+
+
+def test_import_a_codex_rollout(run):
+    (path,) = (SAMPLES / "codex").glob("rollout-2026*")
+    ran = run("state", "import", str(path), *NEW)
+    session = "0197a1b2-0000-7000-8000-000000000001"
+    assert f"imported 4 messages and 30 events into new session codex/{session}" in ran.out
+    assert show(run, session)["state"]["values"]["model"] == "gpt-5.3-codex-mini"
+    assert run("state", "verify", session, *NEW).code == 0
+
+
+def test_import_the_agents_of_a_letta_file(run):
+    ran = run("state", "import", str(SAMPLES / "letta/team.af"), *NEW)
+    assert "new session planner/team" in ran.out
+    assert "new session booker/team" in ran.out
+    assert ran.out.count("snapshots: 1 saved") == 2
+    again = run("state", "import", str(SAMPLES / "letta/team.af"), "--agent", "one", *NEW)
+    again.assert_failed("2 agents", "omit --agent")
+
+
+def test_import_a_grampus_snapshot(run):
+    ran = run("state", "import", str(SAMPLES / "grampus/snapshot.json"), *NEW)
+    assert "imported 4 messages and 6 events into new session research-bot/ses_abc123" in ran.out
+    assert "snapshots: 1 saved" in ran.out
 
 
 def test_a_thread_of_a_file_is_refused(run, chat):

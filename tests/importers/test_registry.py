@@ -13,6 +13,8 @@ import zstandard
 
 import holdfast.importers
 from holdfast.errors import HoldfastError, InvalidDocumentError, StateStoreError
+from holdfast.importers.registry import BUILT_IN, load_built_in
+from holdfast.importers.source import open_source
 from holdfast.snapshots.session_snapshot import utc_now
 from importers.graphs import check_imports
 
@@ -110,7 +112,7 @@ def test_the_error_for_an_unknown_format_lists_the_known_ones(folder, register):
     register("poem", lambda source: False, import_diary)
     with pytest.raises(InvalidDocumentError) as caught:
         holdfast.importers.read("june.txt")
-    for name in ("holdfast", "strands", "langgraph-sqlite", "langgraph-postgres", "chat", "poem"):
+    for name in (*BUILT_IN, "poem"):
         assert name in str(caught.value)
     with pytest.raises(
         InvalidDocumentError, match="unknown format 'verse': must be one of holdfast"
@@ -118,9 +120,7 @@ def test_the_error_for_an_unknown_format_lists_the_known_ones(folder, register):
         holdfast.importers.read("june.txt", format="verse")
 
 
-@pytest.mark.parametrize(
-    "name", ["strands", "langgraph-sqlite", "langgraph-postgres", "chat", "holdfast"]
-)
+@pytest.mark.parametrize("name", BUILT_IN)
 def test_a_file_in_another_format_than_given_is_refused(folder, name):
     (folder / "x.json").write_text('{"songs": []}')
     (folder / "empty").touch()
@@ -132,6 +132,34 @@ def test_a_file_in_another_format_than_given_is_refused(folder, name):
 def test_a_thread_of_a_file_is_refused(folder):
     with pytest.raises(InvalidDocumentError, match="has no threads; omit --thread"):
         holdfast.importers.read("chat.json", thread="t1")
+
+
+SAMPLES = sorted(
+    path
+    for path in (Path(__file__).parent / "samples").rglob("*")
+    if path.suffix in (".json", ".jsonl", ".af")
+)
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
+def test_each_file_is_recognised_by_one_reader_before_the_chat_reader(path):
+    with open_source(str(path)) as source:
+        readers = [load_built_in(name) for name in BUILT_IN if name != "chat"]
+        found = [each.name for each in readers if each.recognises(source)]
+    assert found == [path.relative_to(Path(__file__).parent / "samples").parts[0]]
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_each_format_is_documented(name):
+    docs = Path(__file__).parents[2] / "docs"
+    page = (docs / "adapters" / "importing.md").read_text()
+    (row,) = [
+        line
+        for line in page.partition("| format | detected by |")[2].split("\n\n")[0].splitlines()
+        if line.startswith(f"| `{name}` |")
+    ]
+    assert row.count(" | ") == 3
+    assert f"`{name}`" in (docs / "cli.md").read_text()
 
 
 def test_a_source_that_cannot_be_opened_is_refused(folder):

@@ -139,10 +139,38 @@ def agent_framework_result(*call_ids):
     return [{"type": "message", "role": "tool", "contents": parts}]
 
 
+def custom_call(*calls):
+    """Return a call and its result as items of a tool with free text."""
+    return [
+        {"type": "custom_tool_call", "call_id": call_id, "name": tool, "input": "{}"}
+        for call_id, tool in calls
+    ]
+
+
+def custom_result(*call_ids):
+    return [{"type": "custom_tool_call_output", "call_id": each, "output": ""} for each in call_ids]
+
+
+def returned_result(*call_ids):
+    """Return results in one message, as Letta does."""
+    returns = [{"tool_call_id": each, "status": "success"} for each in call_ids]
+    first = call_ids[0] if call_ids else None
+    return [{"role": "tool", "content": "x", "tool_call_id": first, "tool_returns": returns}]
+
+
+def listed_result(*call_ids):
+    """Return results in one message, as Grampus does."""
+    results = [{"tool_call_id": each, "output": 42} for each in call_ids]
+    return [{"role": "tool", "content": "x", "tool_results": results}]
+
+
 SHAPES = {
     "OpenAI chat": (chat_call, chat_result),
     "without a function": (plain_call, chat_result),
     "OpenAI responses": (item_call, item_result),
+    "OpenAI custom tools": (custom_call, custom_result),
+    "Letta": (chat_call, returned_result),
+    "Grampus": (plain_call, listed_result),
     "Anthropic": (anthropic_call, anthropic_result),
     "Bedrock": (bedrock_call, bedrock_result),
     "Gemini": (gemini_call, gemini_result),

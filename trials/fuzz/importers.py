@@ -1,4 +1,4 @@
-"""Files that other tools wrote: chat logs, Strands snapshots, LangGraph databases and values.
+"""Files that other tools wrote: chats, snapshots, transcripts, LangGraph databases and values.
 
 What is read can be imported. Nothing that the data names is imported, called or opened.
 """
@@ -28,17 +28,22 @@ from trials.fuzz.strategies import (
     mutated_bytes,
     mutated_json,
     mutated_texts,
+    mutated_trees,
     trees,
 )
 from trials.fuzz.target import Target
 
-SAMPLES = Path(__file__).parents[2] / "tests" / "importers" / "samples" / "strands"
+SAMPLES = Path(__file__).parents[2] / "tests" / "importers" / "samples"
 CHATS: tuple[Any, ...] = (
     [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": [{"type": "text"}]}],
     {"messages": [{"role": "user", "content": "Hello"}], "model": "m", "n": 1.5},
     [{"type": "message", "role": "user", "content": "x"}, {"type": "function_call", "name": "f"}],
 )
 FIELDS = ("role", "content", "type", "id", "messages", "data", "created_at", "app_data")
+TRANSCRIPTS = [
+    [json.loads(line) for line in path.read_bytes().splitlines()]
+    for path in sorted(SAMPLES.rglob("*.jsonl"))
+]
 SCHEMA = """
 CREATE TABLE checkpoints (thread_id TEXT, checkpoint_ns TEXT, checkpoint_id TEXT,
     parent_checkpoint_id TEXT, type TEXT, checkpoint BLOB, metadata BLOB);
@@ -53,6 +58,11 @@ COLUMNS = [
 ]
 
 
+def dump_lines(lines: Any) -> bytes:
+    """Return JSON Lines, or JSON if this is not a list."""
+    return b"\n".join(map(dump_json, lines)) if isinstance(lines, list) else dump_json(lines)
+
+
 async def import_all(documents: Sequence[Any]) -> None:
     """Import documents into an empty store."""
     manager = SnapshotManager(state_store=MemoryStateStore())
@@ -64,9 +74,10 @@ async def import_all(documents: Sequence[Any]) -> None:
 class ImportedFiles(Target):
     """JSON and JSON Lines files."""
 
-    samples = (*CHATS, *(json.loads(path.read_bytes()) for path in sorted(SAMPLES.rglob("*.json"))))
-    lines = b"\n".join(dump_json(message) for message in CHATS[0])
-    valid = (*map(dump_json, samples), lines, dump_json(CHATS[1]) + b"\n" + dump_json(CHATS[1]))
+    files = sorted(path for path in SAMPLES.rglob("*") if path.suffix in (".json", ".af"))
+    samples = (*CHATS, *(json.loads(path.read_bytes()) for path in files))
+    lines = (CHATS[0], [CHATS[1], CHATS[1]], *TRANSCRIPTS)
+    valid = (*map(dump_json, samples), *map(dump_lines, lines))
     message = st.fixed_dictionaries(
         {"role": WORDS}, optional={"content": trees(*FIELDS), "id": trees()}
     )
@@ -79,6 +90,7 @@ class ImportedFiles(Target):
     )
     inputs = (
         mutated_json(samples)
+        | mutated_trees(lines).map(dump_lines)
         | mutated_bytes(valid, valid)
         | (st.lists(message, max_size=3) | strands | trees(*FIELDS)).map(dump_json)
     )

@@ -1,4 +1,4 @@
-"""Shell completion of agents, sessions and snapshots.
+"""Shell completion of agents, sessions, snapshots and formats.
 
 A shell waits for the answer, and shows whatever a program prints. So nothing is printed but names,
 a store that does not answer soon is given up, a store that does not exist is not created, and
@@ -70,6 +70,14 @@ def complete_ref(context: typer.Context, incomplete: str) -> list[str]:
         return await find_refs(store, session_id, typed_agent(context), incomplete)
 
     return query_store(context, refs)
+
+
+def complete_format(incomplete: str) -> list[str]:
+    """Complete formats of files and databases of other tools."""
+    # Other commands, which offer nothing else of it, do not wait for it.
+    from holdfast.importers.registry import BUILT_IN  # noqa: PLC0415
+
+    return [name for name in BUILT_IN if name.startswith(incomplete)]
 
 
 def typed_agent(context: typer.Context) -> str | None:

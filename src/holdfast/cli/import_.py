@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.completion import complete_format
 from holdfast.cli.console import (
     DryRunOption,
     Format,
@@ -30,7 +31,13 @@ from holdfast.cli.references import require_file
 from holdfast.documents.errors import SignatureError
 from holdfast.errors import InvalidDocumentError
 from holdfast.importers import holdfast_document
-from holdfast.importers.registry import HOLDFAST, SEVERAL_AGENTS, ReadResult, read_source
+from holdfast.importers.registry import (
+    BUILT_IN,
+    HOLDFAST,
+    SEVERAL_AGENTS,
+    ReadResult,
+    read_source,
+)
 from holdfast.importers.snapshots import save_snapshots
 from holdfast.importers.source import URL_PATTERN, Source, open_source
 from holdfast.stores.registry import open_state_store
@@ -62,7 +69,12 @@ async def import_(
     ] = None,
     as_: Annotated[
         str | None,
-        typer.Option("--as", metavar="FORMAT", help="The format of the source. Default: detected."),
+        typer.Option(
+            "--as",
+            metavar="FORMAT",
+            autocompletion=complete_format,
+            help=f"The format: {', '.join(BUILT_IN)}, or that of a package. Default: detected.",
+        ),
     ] = None,
     allow_modified: Annotated[
         bool,

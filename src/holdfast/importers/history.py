@@ -123,6 +123,35 @@ class History:
         changes: Changes = {"set": [(MESSAGES, key, message)], "delete": []}
         self._drafts.append(EventDraft(new_id(), "message.appended", at, None, changes))
 
+    def record(
+        self,
+        type_: str,
+        at: dt.datetime,
+        data: Any,
+        where: str,
+        *,
+        set_: Sequence[tuple[str, str, Any]] = (),
+        delete: Sequence[tuple[str, str]] = (),
+    ) -> None:
+        """Append an event with its changes, each a namespace, a key and, to set, a value.
+
+        Costs what changes, while `add` costs what the namespaces hold.
+
+        Raises:
+            InvalidDocumentError: A value cannot be stored.
+
+        """
+        with name_unsupported(where):
+            self._store.set_many(set_)
+            encode(data)
+        for space, key in delete:
+            self._store.delete(space, key)
+        changes: Changes = {
+            "set": sorted(set_, key=lambda each: each[:2]),
+            "delete": sorted(delete),
+        }
+        self._drafts.append(EventDraft(new_id(), type_, at, data, changes))
+
     def document(self, format_: str) -> Document:
         """Return the document, tagged with the format it was read from."""
         return link_document(

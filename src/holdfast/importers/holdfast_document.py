@@ -24,7 +24,10 @@ class DocumentFields(msgspec.Struct):
 
 
 def recognises(source: Source) -> bool:
-    """Return whether this is an object with a schema version, or with most of the fields."""
+    """Return whether this is an object with a schema version, or with most of the fields.
+
+    A version that is text, in a document without a digest, is that of another format.
+    """
     if not source.is_text:
         return False
     try:
@@ -32,6 +35,8 @@ def recognises(source: Source) -> bool:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return False
     version, *others = msgspec.structs.astuple(found)
+    if bytes(version).startswith(b'"') and found.digest == ABSENT:
+        return False
     is_version = bytes(version).lstrip(b"-").isdigit()
     return is_version or sum(each != ABSENT for each in others) >= 3
 

@@ -31,10 +31,18 @@ BUILT_IN = {
     "langgraph-sqlite": "holdfast.importers.langgraph_sqlite",
     "langgraph-postgres": "holdfast.importers.langgraph_postgres",
     "claude-code": "holdfast.importers.claude_code",
+    "codex": "holdfast.importers.codex",
+    "letta": "holdfast.importers.letta",
+    "grampus": "holdfast.importers.grampus",
     "chat": "holdfast.importers.chat",
 }
-"""The modules of built-in readers by format, in the order in which they are tried."""
-ONE_CONVERSATION = frozenset((HOLDFAST, "strands", "claude-code", "chat"))
+"""The modules of built-in readers by format, in the order in which they are tried.
+
+The least specific is last: a list of messages is also part of other formats.
+"""
+WITHOUT_THREADS = frozenset(
+    (HOLDFAST, "strands", "claude-code", "codex", "letta", "grampus", "chat")
+)
 SEVERAL_AGENTS = frozenset(("claude-code",))
 """Formats in which one source can have sessions of several agents, whose ids the reader gives."""
 
@@ -129,7 +137,7 @@ def read_source(source: Source, format_: str | None = None) -> ReadResult:
 
     """
     reader = find_reader(format_) if format_ is not None else detect_reader(source)
-    if source.thread is not None and reader.name in ONE_CONVERSATION:
+    if source.thread is not None and reader.name in WITHOUT_THREADS:
         raise InvalidDocumentError(f"{source.name} ({reader.name}) has no threads; omit --thread")
     documents, is_list = call_reader(reader, lambda: to_list(reader.read(source)), source)
     for document in documents:

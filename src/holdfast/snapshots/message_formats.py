@@ -2,12 +2,13 @@
 
 Messages are stored as their framework hands them over. These formats are known:
 
-OpenAI             ``tool_calls`` and ``tool_call_id``; items of type ``function_call``
+OpenAI             ``tool_calls`` and ``tool_call_id``; items such as ``function_call``
 Anthropic          parts ``tool_use`` and ``tool_result``; Claude Code's entries around a message
 Bedrock, Gemini    parts ``toolUse``, ``toolResult``, ``functionCall``, ``functionResponse``
 ADK                events whose ``content`` is a message of Gemini
 Pydantic AI        ``parts`` with a ``part_kind``
 Agent Framework    ``contents``: ``function_call`` and ``function_result``
+Letta, Grampus     lists of results: ``tool_returns``, ``tool_results``
 A2A                roles ``ROLE_USER`` and ``ROLE_AGENT``
 """
 
@@ -19,6 +20,14 @@ from typing import Any, TypeAlias
 CallKey: TypeAlias = tuple[str, str]
 """What a result is matched by: the id of its call, or an empty id and the name of the tool."""
 
+ITEM_CALLS = {
+    "function_call": "arguments",
+    "custom_tool_call": "input",
+    "local_shell_call": "action",
+}
+"""Types of OpenAI's items that call a tool of the client, and where their arguments are."""
+ITEM_RESULTS = ("function_call_output", "custom_tool_call_output", "function_result")
+RESULT_LISTS = ("tool_returns", "tool_results")
 PARTS = ("content", "parts", "contents")
 ROLES = {
     "ROLE_USER": "user",
@@ -95,9 +104,9 @@ def part_calls(part: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
     kind = part.get("type")
     if kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
         yield text(part.get("id")), text(part.get("name")), part.get("input")
-    elif kind == "function_call":
+    elif isinstance(kind, str) and kind in ITEM_CALLS:
         id_ = text(part.get("call_id") or part.get("id"))
-        yield id_, text(part.get("name")), part.get("arguments")
+        yield id_, text(part.get("name") or kind), part.get(ITEM_CALLS[kind])
     elif text(part.get("part_kind")).endswith("tool-call"):
         yield text(part.get("tool_call_id")), text(part.get("tool_name")), part.get("args")
     for name, id_, given in (("toolUse", "toolUseId", "input"), ("functionCall", "id", "args")):
@@ -126,10 +135,15 @@ def find_tool_results(message: Any) -> Iterator[CallKey]:
         kind, part_kind = part.get("type"), text(part.get("part_kind"))
         if isinstance(kind, str) and kind.endswith("tool_result"):
             yield text(part.get("tool_use_id")), ""
-        elif kind in ("function_call_output", "function_result"):
+        elif kind in ITEM_RESULTS:
             yield text(part.get("call_id")), ""
         elif part.get("tool_call_id") is not None and not part_kind.endswith("tool-call"):
             yield text(part["tool_call_id"]), ""
+        for name in RESULT_LISTS:
+            results = part.get(name)
+            for result in results if isinstance(results, list | tuple) else ():
+                if isinstance(result, dict) and result.get("tool_call_id") is not None:
+                    yield text(result["tool_call_id"]), ""
         for name, id_ in (("toolResult", "toolUseId"), ("functionResponse", "id")):
             if isinstance(inner := part.get(name), dict):
                 call_id = text(inner.get(id_))
@@ -141,7 +155,9 @@ def is_plain(message: Any) -> bool:
     return (
         isinstance(message, dict)
         and isinstance(message.get("content"), str)
-        and message.keys().isdisjoint(("tool_calls", "tool_call_id", "type", "parts"))
+        and message.keys().isdisjoint(
+            ("tool_calls", "tool_call_id", "type", "parts", *RESULT_LISTS)
+        )
     )
 
 
