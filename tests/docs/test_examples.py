@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,21 @@ def needs_framework(path: Path) -> None:
         pytest.importorskip(framework, reason=f"runs in make test-{path.stem}")
 
 
+@contextmanager
+def script_model(page: Path, folder: Path, monkeypatch):
+    """Answer the requests of Claude Code on its page, which does not name a model."""
+    if page.stem != "claude-agent":
+        yield
+        return
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    from scripted_claude import ScriptedClaude, find_last_text
+
+    with ScriptedClaude(lambda messages: f"You said: {find_last_text(messages)}") as claude:
+        for variable, value in claude.env(folder / "claude").items():
+            monkeypatch.setenv(variable, value)
+        yield
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
     needs_framework(page)
@@ -53,7 +69,8 @@ def test_the_blocks_of_a_page_run(page, tmp_path, monkeypatch):
         monkeypatch.delenv(variable, raising=False)
     # Pages may sleep; do not wait. Started programs get a copy of this environment.
     monkeypatch.setattr(time, "sleep", lambda seconds, sleep=time.sleep: sleep(seconds / 100))
-    PageRunner(page).run()
+    with script_model(page, tmp_path, monkeypatch):
+        PageRunner(page).run()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -8,13 +8,15 @@ from contextlib import suppress
 import pytest
 
 from holdfast import ConflictError, Session
+from holdfast.adapters.shared_session import session_exists
 from holdfast.snapshots import (
     Catalog,
     SnapshotArchive,
     SnapshotLocation,
     SnapshotManifest,
 )
-from holdfast.snapshots.keys import deletion_mark_key, session_prefix
+from holdfast.snapshots.delete import delete_locations
+from holdfast.snapshots.keys import deletion_mark_key, parse_index_key, session_prefix
 from holdfast.stores import batch_read
 from support.async_tests import async_test, run_async
 from support.faults import Crash, Fault, FaultyStateStore
@@ -56,6 +58,14 @@ def session_keys(store):
 
 def index_keys(store):
     return [key for key in store.keys_with("agents/") if f"_{HERE.session_id}/" in key]
+
+
+def index_keys_of(store, location):
+    return [
+        key
+        for key in store.keys_with("agents/")
+        if (parsed := parse_index_key(key)) is not None and parsed[0] == location
+    ]
 
 
 @async_test
@@ -124,6 +134,58 @@ async def test_opening_a_session_finishes_its_interrupted_deletion(is_done):
         for location in NEIGHBOURS:
             loaded = await SnapshotArchive(inner).load_snapshot(location=location)
             assert loaded.location == location
+
+
+@pytest.mark.parametrize("is_done", [False, True], ids=["before", "after"])
+@async_test
+async def test_one_agent_of_a_session_is_deleted_also_after_an_interruption(is_done):
+    other = LOCATIONS[1]
+    at = 0
+    while True:
+        at += 1
+        inner = ObservedStore()
+        await fill(inner)
+        expected = {
+            key: value
+            for key, value in inner.content.items()
+            if not key.startswith(HERE.prefix) and key not in index_keys_of(inner, HERE)
+        }
+        session = await Session.open(inner, agent_id=other.scope_id, session_id=other.session_id)
+        dying = FaultyStateStore(inner)
+        dying.plan(Fault(at, "crash", is_done))
+        try:
+            await delete_locations(dying, HERE.session_id, [HERE])
+        except Crash:
+            is_marked = at > 1 or is_done
+            await session.refresh()  # another agent's session is not deleted
+            assert session_exists(session)
+            if is_marked:
+                await SnapshotArchive(inner).recover(other)
+            else:
+                await delete_locations(inner, HERE.session_id, [HERE])
+            assert inner.content == expected, f"interrupted at write {at}"
+        else:
+            assert inner.content == expected
+            break
+    assert at > 8
+
+
+@async_test
+async def test_deletions_of_two_agents_at_the_same_time_delete_both():
+    inner = ObservedStore()
+    await fill(inner)
+    dying = FaultyStateStore(inner)
+    dying.plan(Fault(1, "crash", True))
+    with pytest.raises(Crash):
+        await delete_locations(dying, HERE.session_id, [LOCATIONS[1]])
+    await delete_locations(inner, HERE.session_id, [HERE])
+    assert await Catalog(inner).locations(HERE.session_id) == [LOCATIONS[2]]
+    await delete_locations(inner, HERE.session_id, [HERE])
+    dying.plan(Fault(1, "crash", True))
+    with pytest.raises(Crash):
+        await delete_locations(dying, HERE.session_id, [LOCATIONS[2]])
+    await SnapshotArchive(inner).delete_session(session_id=HERE.session_id)
+    assert session_keys(inner) == []
 
 
 @async_test

@@ -291,6 +291,37 @@ async def test_a_damaged_record_or_summary_is_found():
         await session.commit()
 
 
+@async_test
+async def test_a_damaged_session_does_not_hide_others_in_lists():
+    store = ObservedStore()
+    adapter = HoldfastSessionStore(store)
+    other = {**KEY, "session_id": "other"}
+    for key in (KEY, other):
+        await adapter.append(key, TALK)
+    for key in store.keys_with(KEY["session_id"]):
+        if "/log/" in key or "claude_agent/" in key:
+            await store.put(key, b"{}")
+    fresh = HoldfastSessionStore(store)
+    assert {each["session_id"] for each in await fresh.list_sessions(PROJECT)} == {
+        KEY["session_id"],
+        "other",
+    }
+    (summary,) = await fresh.list_session_summaries(PROJECT)
+    assert summary["session_id"] == "other"
+    with pytest.raises(IntegrityError):
+        await fresh.load(KEY)
+
+
+def test_another_version_of_the_sdk_is_refused():
+    program = (
+        "import importlib.metadata as m\n"
+        "m.version = lambda name: '0.3.1'\n"
+        "import holdfast.adapters.claude_agent\n"
+    )
+    last = run_python(program).stderr.splitlines()[-1]
+    assert "needs claude-agent-sdk >=0.2.180,<0.3, but 0.3.1 is installed" in last
+
+
 # ------------------------------------------------------------------------------- several processes
 
 

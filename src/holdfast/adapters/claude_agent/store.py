@@ -6,7 +6,9 @@ new entries, the summary that the SDK folds from them, and the record that lists
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import logging
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
         SessionSummaryEntry,
     )
 
+logger = logging.getLogger(__name__)
 sdk = import_requirement("claude_agent_sdk", "claude-agent")
 
 
@@ -147,12 +150,9 @@ class HoldfastSessionStore(StoreAdapter):
 
         """
         return [
-            {
-                "session_id": location.session_id,
-                "mtime": record.mtime,
-                "data": record.summary or {},
-            }
+            {"session_id": location.session_id, "mtime": record.mtime, "data": record.summary}
             for location, record in await self._list_records(project_key)
+            if record.summary is not None
         ]
 
     async def delete(self, key: SessionKey) -> None:
@@ -196,19 +196,28 @@ class HoldfastSessionStore(StoreAdapter):
     ) -> list[tuple[SnapshotLocation, TranscriptRecord]]:
         agent_id = locate_transcript({"project_key": project_key, "session_id": "-"}).scope_id
         page = await Catalog(self.state_store).sessions(agent_id)
-        locations = [each.location for each in page.sessions if each.scope == AGENT]
-        records = await read_records(self.state_store, locations)
+        entries = [each for each in page.sessions if each.scope == AGENT]
+        records = await read_records(self.state_store, [each.location for each in entries])
         found = []
-        for location in locations:
-            record = records.get(location) or await self._renew_record(project_key, location)
-            if record is not None and record.summary is not None:
-                found.append((location, record))
+        for entry in entries:
+            record = records.get(entry.location)
+            if record is None:
+                try:
+                    record = await self._renew_record(project_key, entry.location)
+                except IntegrityError as error:
+                    # One damaged session does not hide the others; loading it raises the error.
+                    logger.warning("session %s cannot be summarized: %s", entry.session_id, error)
+                    record = TranscriptRecord(to_ms(entry.active_at), None)
+            elif record.summary is None:
+                continue
+            if record is not None:
+                found.append((entry.location, record))
         return found
 
     async def _renew_record(
         self, project_key: str, location: SnapshotLocation
     ) -> TranscriptRecord | None:
-        """Read a session, and write its record; return None if it was deleted."""
+        """Read a session and write its record; return None if it has no entries or was deleted."""
         key: SessionKey = {"project_key": project_key, "session_id": location.session_id}
 
         async def renew(session: Session) -> TranscriptRecord | None:
@@ -217,7 +226,7 @@ class HoldfastSessionStore(StoreAdapter):
             record = build_record(session, key)
             if self.state_store.writable:
                 await commit_with_record(session, record)
-            return record
+            return None if record.summary is None else record
 
         return await self._pool.update(location, renew)
 
@@ -242,7 +251,7 @@ def build_record(session: Session, key: SessionKey) -> TranscriptRecord:
     events: Sequence[Event] = segments[-1].events() if segments else ()
     active_at = session.committer.incarnation.manifest.active_at
     times = [each.at for each in events] + ([active_at] if active_at else [])
-    newest = max([mtime, *(int(each.timestamp() * 1000) for each in times)])
+    newest = max([mtime, *map(to_ms, times)])
     return TranscriptRecord(newest, None if is_empty(state) else fold_summary(key, state, []))
 
 
@@ -280,6 +289,11 @@ def decode_summary(text: str) -> dict[str, Any]:
         f"summary of a transcript is damaged: {short_repr(text)}; restore the session to an "
         "earlier snapshot, or from a backup"
     )
+
+
+def to_ms(at: dt.datetime) -> int:
+    """Return a time in milliseconds since the epoch."""
+    return int(at.timestamp() * 1000)
 
 
 def now_in_ms() -> int:
