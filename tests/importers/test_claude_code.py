@@ -95,6 +95,8 @@ async def test_an_exported_transcript_has_the_same_files(folder, tmp_path):
         ]
         assert lines[0] == lines[1]
     run_command("export", SESSION, "--as", "docx", "-o", "-", code=2)
+    output = run_command("show", SESSION, "--format", "json")
+    assert json.loads(output)["agent_id"] == "-srv-agent"
 
 
 @async_test

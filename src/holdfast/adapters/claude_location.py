@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
 from holdfast.errors import short_repr
@@ -48,6 +48,16 @@ def subagent_prefix_of(agent_id: str) -> str:
         digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
         name = f"{name[: MAX_PROJECT_LENGTH - len(digest) - 1]}~{digest}"
     return f"{name}/"
+
+
+def find_main_agent(locations: Sequence[SnapshotLocation]) -> SnapshotLocation | None:
+    """Return the agent of a session whose sub-agents all others are, if there is one."""
+    for main in locations:
+        prefix = subagent_prefix_of(main.scope_id)
+        others = [each for each in locations if each != main]
+        if others and all(each.scope_id.startswith(prefix) for each in others):
+            return main
+    return None
 
 
 def name_project(folder: str) -> str:

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.adapters.claude_location import find_main_agent
 from holdfast.cli.completion import complete_agent_or_state, complete_ref, complete_session
 from holdfast.cli.console import (
     FAILED,
@@ -29,7 +30,6 @@ from holdfast.cli.console import (
 )
 from holdfast.cli.export_transcript import (
     export_subagents,
-    find_main_agent,
     require_transcript_format,
     write_transcripts,
 )

@@ -38,16 +38,6 @@ def require_transcript_format(name: str, *, is_signed: bool) -> None:
         raise typer.BadParameter("a transcript cannot be signed; omit --sign", param_hint="--sign")
 
 
-def find_main_agent(locations: Sequence[SnapshotLocation]) -> SnapshotLocation | None:
-    """Return the agent of a session whose sub-agents all others are, if there is one."""
-    for main in locations:
-        prefix = subagent_prefix_of(main.scope_id)
-        others = [each for each in locations if each != main]
-        if others and all(each.scope_id.startswith(prefix) for each in others):
-            return main
-    return None
-
-
 async def export_subagents(
     manager: SnapshotManager, location: SnapshotLocation, *, redact: Redaction | None
 ) -> list[tuple[str, Document]]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
+from holdfast.adapters.claude_location import find_main_agent
 from holdfast.cli.console import fail
 from holdfast.cli.names import (
     EVENT,
@@ -97,8 +98,11 @@ def open_store(url: str | None) -> StateStore:
 async def find_session(
     store: StateStore, session_id: str, agent_id: str | None = None
 ) -> SnapshotLocation:
-    """Return the location of a session; several agents need an agent id."""
+    """Return the location of a session; several agents need an agent id, but not sub-agents."""
     found = await find_sessions(store, session_id, agent_id)
+    main = find_main_agent(found)
+    if main is not None:
+        return main
     if len(found) > 1:
         agents = ", ".join(location.scope_id for location in found)
         raise NotFoundError(
