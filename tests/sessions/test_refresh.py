@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import BlockingSession, ConflictError, RetentionPolicy, SnapshotArchive
 from holdfast.stores.memory import MemoryStateStore
+from holdfast.stores.wrappers.base import WrappedStateStore
 from support.async_tests import async_test
 from support.conversations import (
     add_messages,
@@ -42,6 +43,26 @@ async def test_refresh_keeps_pending_events_on_top():
     assert one.is_dirty
     await one.commit()
     assert list_contents(await reopen_session(one)) == ["theirs", "mine"]
+
+
+@async_test
+async def test_refresh_does_not_follow_a_writer_that_commits_all_the_time():
+    content = MemoryStateStore()
+    other = await open_session(content)
+    await add_messages(other, "first")
+    numbers = iter(range(50))
+
+    class BusyStore(WrappedStateStore):
+        async def list(self, prefix="", **bounds):
+            await add_messages(other, str(next(numbers)))
+            async for key in super().list(prefix, **bounds):
+                yield key
+
+    one = await open_session(BusyStore(content))
+    await add_messages(other, "second")
+    await one.refresh()
+    assert "second" in list_contents(one)
+    assert next(numbers) < 10
 
 
 @async_test

@@ -87,7 +87,11 @@ class LogTracker:
         if not self.incarnation.is_created:
             await self._adopt()
         while await self.is_behind():
+            count = len(self.working.pending)
             await self.resolve_conflict("rebase")
+            if len(self.working.pending) == count:
+                # All that was there is applied. Do not follow a writer that commits all the time.
+                return
 
     async def _adopt(self) -> bool:
         """Continue with the session that another writer created; return whether there is one."""

@@ -19,6 +19,7 @@ from holdfast.adapters.a2a.layout import (
     A2A,
     SAVED,
     TERMINAL_STATES,
+    advance_task,
     has_task,
     read_task,
     touches_task,
@@ -26,6 +27,7 @@ from holdfast.adapters.a2a.layout import (
 from holdfast.process_fork import ForkSafeLock
 from holdfast.sessions.session import Session
 from holdfast.snapshots.keys import SnapshotLocation
+from holdfast.state.snapshot import Snapshot
 
 MAX_TASKS = 64
 
@@ -38,12 +40,22 @@ class CurrentTask:
     version: int
 
 
+@dataclass(frozen=True, slots=True)
+class KnownTask:
+    """A task as it was at a position of its session, and the state there."""
+
+    log_id: str
+    seq: int
+    state: Snapshot
+    current: CurrentTask
+
+
 class TaskCache:
     """Tasks in memory, each as it was at a position of its session."""
 
     def __init__(self) -> None:
         self._guard = ForkSafeLock("the tasks of an adapter", wait_on_fork=False)
-        self._tasks: OrderedDict[SnapshotLocation, tuple[str, int, CurrentTask]] = OrderedDict()
+        self._tasks: OrderedDict[SnapshotLocation, KnownTask] = OrderedDict()
 
     def load(self, session: Session) -> CurrentTask | None:
         """Return the task of a session as it is in memory, or None if it holds none.
@@ -56,20 +68,25 @@ class TaskCache:
         name = parse_session_id(session.session_id)
         if name is None or not has_task(state):
             return None
-        log_id, seq = session.committer.incarnation.id, session.committer.working.head.seq
         with self._guard:
             known = self._tasks.get(session.location)
-        if known is not None and known[:2] == (log_id, seq):
-            return known[2]
-        return self.keep(
-            session, CurrentTask(read_task(state, name.task_id), find_version(session))
-        )
+        task = None
+        if known is not None and known.log_id == session.committer.incarnation.id:
+            if known.seq == session.committer.working.head.seq:
+                return known.current
+            task = advance_task(known.current.task, known.state, state)
+        if task is None:
+            task = read_task(state, name.task_id)
+        return self.keep(session, CurrentTask(task, find_version(session)))
 
     def keep(self, session: Session, current: CurrentTask) -> CurrentTask:
         """Remember the task of a session at its last commit; return it."""
-        log_id, seq = session.committer.incarnation.id, session.committer.working.head.seq
+        committer = session.committer
+        known = KnownTask(
+            committer.incarnation.id, committer.working.head.seq, session.snapshot(), current
+        )
         with self._guard:
-            self._tasks[session.location] = (log_id, seq, current)
+            self._tasks[session.location] = known
             self._tasks.move_to_end(session.location)
             while len(self._tasks) > MAX_TASKS:
                 self._tasks.popitem(last=False)

@@ -110,32 +110,70 @@ def read_task(state: Snapshot, task_id: str) -> Task:
     for _, key, value in state.items(MESSAGES):
         task.history.append(decode_message(Message, value, f"message {key}"))
     for _, key, value in sorted(state.items(STATE), key=lambda row: row[1]):
-        if key == TASK_STATUS:
-            task.status.CopyFrom(decode_message(TaskStatus, value, key))
-        elif key == METADATA:
-            task.metadata.CopyFrom(decode_message(Struct, value, key))
-        elif key == CONTEXT_ID:
-            if not isinstance(value, str):
-                raise damaged_entry_error(key, f"it must be a str, got {type(value)}")
-            task.context_id = value
-        elif found := ARTIFACT_KEY.fullmatch(key):
-            read_artifact_entry(task, key, value, int(found[1]), found[2])
+        read_value(task, key, value)
     return task
 
 
+def advance_task(old: Task, before: Snapshot, state: Snapshot) -> Task | None:
+    """Return the task of a session whose state was ``before`` when its task was ``old``.
+
+    It reads only what changed. None if more changed than a run adds: read it all then.
+
+    Raises:
+        IntegrityError: An entry is not what a save writes.
+
+    """
+    changes = state.changes(before)
+    if any(is_task_entry(space, key) for space, key in changes["delete"]):
+        return None
+    values = sorted((key, value) for space, key, value in changes["set"] if space == STATE)
+    messages = sorted((key, value) for space, key, value in changes["set"] if space == MESSAGES)
+    last = max((key for space, key in before.keys if space == MESSAGES), default="")
+    if any(key <= last for key, _ in messages[:1]):
+        return None
+    if any((space, key) == (A2A, REST) for space, key, _ in changes["set"]):
+        return None
+    task = Task()
+    task.CopyFrom(old)
+    for key, value in messages:
+        task.history.append(decode_message(Message, value, f"message {key}"))
+    for key, value in values:
+        read_value(task, key, value)
+    return task
+
+
+def read_value(task: Task, key: str, value: object) -> None:
+    """Set what an entry of the state holds of a task; other values are none of its business."""
+    if key == TASK_STATUS:
+        task.status.CopyFrom(decode_message(TaskStatus, value, key))
+    elif key == METADATA:
+        task.metadata.CopyFrom(decode_message(Struct, value, key))
+    elif key == CONTEXT_ID:
+        if not isinstance(value, str):
+            raise damaged_entry_error(key, f"it must be a str, got {type(value)}")
+        task.context_id = value
+    elif found := ARTIFACT_KEY.fullmatch(key):
+        read_artifact_entry(task, key, value, int(found[1]), found[2])
+
+
 def read_artifact_entry(task: Task, key: str, value: object, number: int, part: str | None) -> None:
-    """Add an artifact, or the next part of the last one, to a task."""
-    is_next = (
-        number == len(task.artifacts)
-        if part is None
-        else number == len(task.artifacts) - 1 and int(part) == len(task.artifacts[number].parts)
-    )
-    if not is_next:
+    """Add or replace an artifact without its parts, or one part."""
+    if number > len(task.artifacts) - (part is not None):
         raise damaged_entry_error(key, "the entry before it is missing")
+    if number == len(task.artifacts):
+        task.artifacts.add()
+    artifact = task.artifacts[number]
     if part is None:
-        task.artifacts.append(decode_message(Artifact, value, key))
-    else:
-        task.artifacts[number].parts.append(decode_message(Part, value, key))
+        parts = list(artifact.parts)
+        artifact.CopyFrom(decode_message(Artifact, value, key))
+        artifact.parts.extend(parts)
+        return
+    index = int(part)
+    if index > len(artifact.parts):
+        raise damaged_entry_error(key, "the entry before it is missing")
+    if index == len(artifact.parts):
+        artifact.parts.add()
+    artifact.parts[index].CopyFrom(decode_message(Part, value, key))
 
 
 def touches_task(segment: Segment) -> bool:
