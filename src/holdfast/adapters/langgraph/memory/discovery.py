@@ -103,13 +103,17 @@ async def read_last_flags(
 async def run_all(function: Callable[[T], Awaitable[R]], items: Sequence[T]) -> list[R]:
     """Call an async function for each item, several at a time, and return the results in order.
 
-    All calls end before the first error is raised.
+    All calls are done before the first error is raised.
     """
     results: list[R] = []
+    errors: list[BaseException] = []
     for start in range(0, len(items), MAX_CONCURRENT):
         calls = [function(item) for item in items[start : start + MAX_CONCURRENT]]
         for outcome in await asyncio.gather(*calls, return_exceptions=True):
             if isinstance(outcome, BaseException):
-                raise outcome
-            results.append(outcome)
+                errors.append(outcome)
+            else:
+                results.append(outcome)
+    if errors:
+        raise errors[0]
     return results

@@ -12,9 +12,8 @@ contain.
 from __future__ import annotations
 
 import datetime as dt
-import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from langgraph.store.base import InvalidNamespaceError, Item, SearchItem
 
@@ -39,6 +38,8 @@ EVENTS = frozenset((PUT_EVENT, DELETED_EVENT, REFRESHED_EVENT, EXPIRED_EVENT, RE
 IS_EMPTY, HAS_EXPIRY = "is_empty", "has_expiry"
 """Flags in the data of these events, if true: no item is left, and some items have a TTL."""
 
+MAX_TTL = 60 * 24 * 365 * 100
+"""A century, in minutes."""
 REFRESH_MARGIN = 0.05
 """The part of its TTL by which a read keeps an item longer than needed."""
 UNKNOWN_TIME = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -113,12 +114,12 @@ class Expiry:
             ValueError: The TTL is not a number of minutes.
 
         """
-        if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not math.isfinite(ttl):
-            raise ValueError(f"ttl must be a number of minutes, got {short_repr(ttl)}")
-        try:
-            return cls(now + dt.timedelta(minutes=ttl), float(ttl))
-        except OverflowError:
-            raise ValueError(f"ttl is too large: {ttl} minutes; use None for no expiry") from None
+        if not is_ttl(ttl):
+            raise ValueError(
+                f"ttl must be a number of minutes, at most {MAX_TTL}, got {short_repr(ttl)}; "
+                "use None for no expiry"
+            )
+        return cls(now + dt.timedelta(minutes=ttl), float(ttl))
 
     def is_refresh_due(self, now: dt.datetime) -> bool:
         """Tell whether a read at this time keeps the item longer."""
@@ -226,9 +227,14 @@ def read_expiry(entry: object, key: str) -> Expiry | None:
         return None
     if isinstance(entry, dict):
         at, ttl = parse_time(entry.get("at")), entry.get("ttl")
-        if at is not None and isinstance(ttl, int | float):
+        if at is not None and is_ttl(ttl):
             return Expiry(at, float(ttl))
     raise damaged_entry_error(EXPIRY, key, entry)
+
+
+def is_ttl(value: object) -> TypeGuard[float]:
+    """Tell whether a value is a TTL in minutes."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_TTL
 
 
 def parse_time(text: object) -> dt.datetime | None:
