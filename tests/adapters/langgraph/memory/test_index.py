@@ -128,7 +128,9 @@ def test_a_wrong_embedding_is_refused_and_nothing_is_written():
     [
         ("langgraph/memory/items", {"created_at": "yesterday"}),
         ("langgraph/memory/items", 5),
+        ("langgraph/memory/items", {"created_at": "2026-01-01T00:00:00"}),
         ("langgraph/memory/expiry", {"at": 5, "ttl": 1}),
+        ("langgraph/memory/expiry", {"at": "2026-01-01T00:00:00+00:00", "ttl": float("nan")}),
         ("langgraph/memory/vectors", [{"text": b"x", "vector": b"123"}]),
         ("langgraph/memory/vectors", {}),
     ],

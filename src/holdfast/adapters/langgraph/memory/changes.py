@@ -90,8 +90,8 @@ def build_changes(
 ) -> Changes:
     """Return the changes that set an item; what it had before and has not now is deleted."""
     entry = {
-        "created_at": now if previous is None else previous.created_at,
-        "updated_at": now,
+        "created_at": (now if previous is None else previous.created_at).isoformat(),
+        "updated_at": now.isoformat(),
         "id": previous.order if previous and previous.order else new_id(),
     }
     optional = {EXPIRY: None if expiry is None else expiry.to_value(), VECTORS: vectors}

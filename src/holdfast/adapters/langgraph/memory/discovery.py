@@ -19,6 +19,7 @@ from holdfast.adapters.langgraph.memory.layout import (
     parse_namespace,
 )
 from holdfast.log.segment import decode_segment
+from holdfast.sessions.portal import LANES
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.discovery import iterate_folders
 from holdfast.snapshots.keys import (
@@ -75,7 +76,16 @@ async def read_flags(
         IntegrityError: Stored data is damaged.
 
     """
-    location: SnapshotLocation = locate_namespace(namespace, agent_id)
+    work = read_last_flags(state_store, locate_namespace(namespace, agent_id))
+    if state_store.runs_inline:
+        return await LANES.call_from_loop(object(), work)  # a lane of its own
+    return await work
+
+
+async def read_last_flags(
+    state_store: StateStore, location: SnapshotLocation
+) -> tuple[bool, bool] | None:
+    """Do `read_flags` in a thread or an event loop."""
     timeline = await SnapshotArchive(state_store).timeline(location=location)
     key, _ = await timeline.change_token()
     entry = await state_store.get(key) if key else None
@@ -93,13 +103,17 @@ async def read_flags(
 async def run_all(function: Callable[[T], Awaitable[R]], items: Sequence[T]) -> list[R]:
     """Call an async function for each item, several at a time, and return the results in order.
 
-    All calls end before the first error is raised.
+    All calls are done before the first error is raised.
     """
     results: list[R] = []
+    errors: list[BaseException] = []
     for start in range(0, len(items), MAX_CONCURRENT):
         calls = [function(item) for item in items[start : start + MAX_CONCURRENT]]
         for outcome in await asyncio.gather(*calls, return_exceptions=True):
             if isinstance(outcome, BaseException):
-                raise outcome
-            results.append(outcome)
+                errors.append(outcome)
+            else:
+                results.append(outcome)
+    if errors:
+        raise errors[0]
     return results

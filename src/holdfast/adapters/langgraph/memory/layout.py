@@ -5,13 +5,13 @@ langgraph/memory/items     created_at, updated_at, and an id that gives the orde
 langgraph/memory/expiry    when an item expires, and its TTL in minutes; only for items with a TTL
 langgraph/memory/vectors   the embeddings of an item; only for items that are indexed
 
-The session id is the namespace joined with periods, which labels cannot contain.
+Times are ISO 8601 texts. The session id is the namespace joined with periods, which labels cannot
+contain.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import math
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -38,6 +38,8 @@ EVENTS = frozenset((PUT_EVENT, DELETED_EVENT, REFRESHED_EVENT, EXPIRED_EVENT, RE
 IS_EMPTY, HAS_EXPIRY = "is_empty", "has_expiry"
 """Flags in the data of these events, if true: no item is left, and some items have a TTL."""
 
+MAX_TTL = 60 * 24 * 365 * 100
+"""A century, in minutes."""
 REFRESH_MARGIN = 0.05
 """The part of its TTL by which a read keeps an item longer than needed."""
 UNKNOWN_TIME = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -112,12 +114,12 @@ class Expiry:
             ValueError: The TTL is not a number of minutes.
 
         """
-        if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not math.isfinite(ttl):
-            raise ValueError(f"ttl must be a number of minutes, got {short_repr(ttl)}")
-        try:
-            return cls(now + dt.timedelta(minutes=ttl), float(ttl))
-        except OverflowError:
-            raise ValueError(f"ttl is too large: {ttl} minutes; use None for no expiry") from None
+        if not is_ttl(ttl):
+            raise ValueError(
+                f"ttl must be a number of minutes, at most {MAX_TTL}, got {short_repr(ttl)}; "
+                "use None for no expiry"
+            )
+        return cls(now + dt.timedelta(minutes=ttl), float(ttl))
 
     def is_refresh_due(self, now: dt.datetime) -> bool:
         """Tell whether a read at this time keeps the item longer."""
@@ -129,7 +131,7 @@ class Expiry:
 
     def to_value(self) -> dict[str, Any]:
         """Return the stored form."""
-        return {"at": self.at, "ttl": self.ttl}
+        return {"at": self.at.isoformat(), "ttl": self.ttl}
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +214,9 @@ def build_item(
     if entry is None:
         return StoredItem(namespace, key, value, UNKNOWN_TIME, UNKNOWN_TIME, "", expiry)
     if isinstance(entry, dict):
-        created_at, updated_at, order = map(entry.get, ("created_at", "updated_at", "id"))
-        if is_aware(created_at) and is_aware(updated_at) and isinstance(order, str):
+        created_at, updated_at = map(parse_time, map(entry.get, ("created_at", "updated_at")))
+        order = entry.get("id")
+        if created_at and updated_at and isinstance(order, str):
             return StoredItem(namespace, key, value, created_at, updated_at, order, expiry)
     raise damaged_entry_error(ITEMS, key, entry)
 
@@ -223,15 +226,24 @@ def read_expiry(entry: object, key: str) -> Expiry | None:
     if entry is None:
         return None
     if isinstance(entry, dict):
-        at, ttl = entry.get("at"), entry.get("ttl")
-        if is_aware(at) and isinstance(ttl, int | float):
+        at, ttl = parse_time(entry.get("at")), entry.get("ttl")
+        if at is not None and is_ttl(ttl):
             return Expiry(at, float(ttl))
     raise damaged_entry_error(EXPIRY, key, entry)
 
 
-def is_aware(value: object) -> TypeGuard[dt.datetime]:
-    """Tell whether a value is a datetime with a time zone."""
-    return isinstance(value, dt.datetime) and value.tzinfo is not None
+def is_ttl(value: object) -> TypeGuard[float]:
+    """Tell whether a value is a TTL in minutes."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= MAX_TTL
+
+
+def parse_time(text: object) -> dt.datetime | None:
+    """Return the time in a text, or None if it is not a time with a time zone."""
+    try:
+        time = dt.datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return None if time is None or time.tzinfo is None else time
 
 
 def damaged_entry_error(space: str, key: str, entry: object) -> IntegrityError:
