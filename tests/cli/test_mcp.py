@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import socket
 import sys
 
 import pytest
@@ -15,7 +17,8 @@ def served(monkeypatch):
     found = []
 
     async def serve_stdio(store, access):
-        found.append((repr(store), access, {}))
+        options = {"interrupt": signal.getsignal(signal.SIGINT)}
+        found.append((repr(store), access, options))
 
     def serve_http(store, *, access, ready, **options):
         ready("http://127.0.0.1:8001")
@@ -30,9 +33,12 @@ def served(monkeypatch):
 def test_stdio_is_the_default_and_prints_nothing(run, served):
     ran = run("mcp", "--store", "sqlite:///some.db")
     assert (ran.code, ran.out, ran.err) == (0, "", "")
-    ((store, access, _),) = served
+    ((store, access, options),) = served
     assert "some.db" in store
     assert (access.can_write, access.agents) == (True, None)
+    # A thread waits for the client, so Ctrl-C has to end the process.
+    assert options["interrupt"] is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_access_can_be_restricted(run, served):
@@ -79,8 +85,6 @@ def test_wrong_options_are_usage_errors(run, served):
 
 
 def test_a_port_in_use_is_one_error(run, monkeypatch):
-    import socket
-
     monkeypatch.delenv("HOLDFAST_TOKEN", raising=False)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

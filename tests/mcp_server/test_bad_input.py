@@ -194,6 +194,14 @@ async def test_other_agents_are_not_reachable_and_not_named():
                 await client.read_resource("holdfast://agents/bob/sessions/bob's")
 
 
+@async_test
+async def test_a_server_for_no_agents_says_so():
+    nobody = Access(agents=frozenset())
+    async with holdfast.open_state_store("memory:") as store, connect(store, nobody) as client:
+        error = await Agent(client).fail("save_checkpoint", **SESSION)
+        assert error == "this server does not cover agent 'a'; use another token"
+
+
 class BrokenStore(type(holdfast.open_state_store("memory:"))):
     """A store that fails."""
 

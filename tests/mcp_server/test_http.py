@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import signal
+import subprocess
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
@@ -11,6 +14,8 @@ import httpx
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import create_mcp_http_client, streamable_http_client
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 import holdfast
 from holdfast.mcp_server import Access
@@ -19,7 +24,7 @@ from holdfast.mcp_server.http import create_mcp_app, make_access_reader
 from holdfast.server import Limits
 from support.async_tests import async_test
 from support.http_server import serve_app
-from support.mcp_clients import Agent
+from support.mcp_clients import COMMAND, Agent, program_environment
 from support.rest_api import ANN_ONLY, READER, TOKENS, WRITER
 
 HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
@@ -204,6 +209,41 @@ async def test_concurrent_clients_lose_nothing(open_server):
         for name in ("one", "two"):
             mine = [each["message"] for each in tree["messages"]]
             assert [each["content"] for each in mine if each["role"] == name] == list(range(15))
+
+
+@async_test
+async def test_the_app_can_be_mounted():
+    mcp_app = create_mcp_app(holdfast.open_state_store("memory:"), owns_store=True)
+    app = Starlette(routes=[Mount("/holdfast", mcp_app)])
+    transport = httpx.ASGITransport(app=app, client=("127.0.0.1", 1234))
+    async with (
+        mcp_app.router.lifespan_context(mcp_app),
+        httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http,
+    ):
+        body = make_request("save_checkpoint", session="mounted")
+        response = await http.post("/holdfast/mcp", headers=HEADERS, json=body)
+        assert response.json()["result"]["structuredContent"]["session"] == "mounted"
+        assert (await http.post("/mcp", headers=HEADERS, json=body)).status_code == 404
+
+
+def test_the_program_serves_until_it_is_stopped(tmp_path):
+    command = [*COMMAND, "--http", "--port", "0", "--store", f"sqlite:///{tmp_path}/state.db"]
+    environment = program_environment() | {"HOLDFAST_TOKEN": WRITER}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            url = re.search(r"MCP server at (\S+/mcp);", process.stderr.readline())[1]
+            headers = HEADERS | {"authorization": f"Bearer {WRITER}"}
+            body = make_request("save_checkpoint", session="s")
+            assert httpx.post(url, headers=headers, json=body).status_code == 200
+            assert httpx.post(url, headers=HEADERS, json=body).status_code == 401
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0
+            log = process.stderr.read()
+            assert "POST /mcp 200" in log
+            assert "Traceback" not in log
+            assert WRITER not in log
+        finally:
+            process.kill()
 
 
 def test_the_server_limits_what_tokens_allow():

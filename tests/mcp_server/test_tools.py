@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from mcp import Client
 
 import holdfast
-from holdfast.mcp_server import create_server
+from holdfast.mcp_server import Access, create_server
+from holdfast.mcp_server.cursors import encode_cursor
 from support.async_tests import async_test
 from support.mcp_clients import Agent, connect
 
@@ -142,11 +144,44 @@ async def test_tools_describe_themselves():
         assert "from" in tools["diff"].input_schema["properties"]
 
 
+@async_test
+async def test_values_come_back_as_they_were_given():
+    values = {
+        "big": 10**30,
+        "like a tag": {"$bytes": "x", "": {"$int": 5}},
+        "odd": ["\x00", 1.5, -0.0, None, True, {}, []],
+        "": "empty name",
+    }
+    async with holdfast.open_state_store("memory:") as store, connect(store) as client:
+        agent = Agent(client)
+        saved = await agent.call("save_checkpoint", agent="a", session="s", values=values)
+        restored = await agent.call("restore", agent="a", session="s", to="latest")
+        assert restored["values"] == values
+        assert (await agent.read(saved["uri"]))["values"] == values
+        live = await holdfast.Session.open(store, agent_id="a", session_id="s")
+        assert live.state == values
+        live.set("bytes", b"\x00\xff")
+        live.set("keys", {1: {(2, 3)}})
+        await live.commit()
+        page = await agent.call("diff", agent="a", session="s", from_=saved["snapshot"])
+        assert page["entries"][0]["after"] == '{"$bytes":"AP8="}'
+        assert page["added"] == 2
+        assert (await agent.call("search", agent="a", query="AP8="))["matches"]
+
+
+@async_test
+async def test_instructions_name_the_agents_of_a_restricted_server():
+    async with holdfast.open_state_store("memory:") as store:
+        access = Access(agents=frozenset(["ann", "bob"]))
+        async with Client(create_server(store, access), mode="legacy") as client:
+            assert client.instructions.endswith("The agent is ann or bob.")
+
+
 # ------------------------------------------------------------------------------------------ pages
 
 
 @async_test
-async def test_pages_of_checkpoints_are_complete_and_in_order():
+async def test_pages_of_checkpoints_are_complete_and_in_order(monkeypatch):
     async with holdfast.open_state_store("memory:") as store, connect(store) as client:
         agent = Agent(client)
         saved = {}
@@ -178,6 +213,11 @@ async def test_pages_of_checkpoints_are_complete_and_in_order():
         odd, _ = await read_all(limit=2, tags={"odd": "1"})
         tagged = {each for ids in saved.values() for each in ids[1::2]}
         assert odd == [each for each in wanted if each in tagged]
+        monkeypatch.setattr("holdfast.mcp_server.listing.MAX_SESSIONS", 1)
+        assert await read_all(limit=100) == (wanted, 3)
+        monkeypatch.setattr("holdfast.mcp_server.listing.MAX_RECORDS", 2)
+        assert (await read_all(limit=100))[0] == wanted
+        assert (await read_all(limit=2, tags={"odd": "1"}))[0] == odd
 
 
 @async_test
@@ -196,7 +236,16 @@ async def test_cursor_of_another_list_is_refused():
             ("search", {"query": "x"}),
             ("diff", {"session": "one", "from_": 1}),
         ):
-            for invalid in ("", "%", "bnVsbA", "WyItIiwiLSIsbnVsbCwiLSJd", "x" * 2000):
+            for invalid in (
+                "",
+                "%",
+                "bnVsbA",
+                "x" * 2000,
+                encode_cursor(["s", "agent", None, "no token"]),
+                encode_cursor(["s", "no scope", "name", None]),
+                encode_cursor([None, "agent", "", "", "no token"]),
+                encode_cursor(["s", "no scope", "", "", None]),
+            ):
                 error = await agent.fail(tool, agent="a", cursor=invalid, **more)
                 assert "invalid cursor" in error, (tool, invalid)
 
@@ -276,6 +325,19 @@ async def test_search_continues_where_it_stopped(monkeypatch):
         assert (await search_all(query="fish"))[0] == wanted
         page = await agent.call("search", agent="a", query="fish")
         assert page["stopped"] == "15 characters were searched"
+
+
+@async_test
+async def test_search_of_one_session_does_not_continue_in_another():
+    async with holdfast.open_state_store("memory:") as store, connect(store) as client:
+        agent = Agent(client)
+        for session in ("one", "two"):
+            await agent.call("save_checkpoint", agent="a", session=session, messages=[HELLO] * 3)
+        page = await agent.call("search", agent="a", query="hello", session="one", limit=1)
+        error = await agent.fail(
+            "search", agent="a", query="hello", session="two", cursor=page["next_cursor"]
+        )
+        assert error.startswith("invalid cursor ")
 
 
 @async_test

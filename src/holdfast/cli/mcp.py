@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -107,7 +111,24 @@ def mcp(
         for option, value in given.items():
             if value not in (None, []):
                 raise typer.BadParameter("needs --http", param_hint=option)
-        asyncio.run(serve_stdio(open_store(store), access))
+        with end_on_interrupt():
+            asyncio.run(serve_stdio(open_store(store), access))
+
+
+@contextmanager
+def end_on_interrupt() -> Iterator[None]:
+    """Let Ctrl-C end the process at once: a thread waits for a line of the client.
+
+    Nothing is lost, as everything that was acknowledged is durable.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def serve_over_http(

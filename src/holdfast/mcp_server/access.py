@@ -40,9 +40,9 @@ class Access:
 
         """
         if self.agents is not None and agent_id not in self.agents:
+            names = " or ".join(sorted(self.agents)[:5]) or "another token"
             raise AccessError(
-                f"{self.name} does not cover agent {short_repr(agent_id)}; "
-                f"use {' or '.join(sorted(self.agents)[:5])}"
+                f"{self.name} does not cover agent {short_repr(agent_id)}; use {names}"
             )
 
     def check_write(self, tool: str) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast.snapshots.session_state import MESSAGES, STATE
+from holdfast.state.snapshot import Snapshot
 from holdfast.values import to_json
 
 MAX_TEXT = 2_000
@@ -15,9 +17,22 @@ MAX_RESULT = 20_000
 """Characters of all values in the result of a tool."""
 
 
+def to_plain_json(value: Any) -> Any:
+    """Return a stored value as JSON data. What was given as JSON comes back as it was.
+
+    Other types become the tagged objects of documents. A dict that looks like one is not escaped:
+    this is for reading.
+    """
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: to_plain_json(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [to_plain_json(each) for each in value]
+    return value if isinstance(value, int) else to_json(value)
+
+
 def to_json_text(value: Any) -> str:
     """Return a stored value as JSON text."""
-    return msgspec.json.encode(to_json(value)).decode()
+    return msgspec.json.encode(to_plain_json(value)).decode()
 
 
 def clip_text(text: str, limit: int = MAX_TEXT) -> str:
@@ -63,18 +78,36 @@ class Fitted(NamedTuple):
     omitted: int
 
 
-def fit_entries(entries: Iterable[tuple[str, Any]], budget: int, limit: int) -> Fitted:
-    """Return as many entries, as JSON data, as fit a number of characters.
+def fit_entries(keys: Sequence[str], get: Callable[[str], Any], budget: int, limit: int) -> Fitted:
+    """Return the first entries, as JSON data, that fit a number of characters.
 
-    An entry longer than ``limit`` becomes a clipped text. The first entry is always kept.
+    An entry longer than ``limit`` becomes a clipped text. The first entry is always kept. Those
+    that do not fit are not read.
     """
     kept: list[tuple[str, Any]] = []
-    omitted = 0
-    for key, value in entries:
+    for key in keys:
+        value = get(key)
         text = to_json_text(value)
-        if omitted or (kept and min(len(text), limit) > budget):
-            omitted += 1
-            continue
-        budget -= min(len(text), limit)
-        kept.append((key, to_json(value) if len(text) <= limit else clip_text(text, limit)))
-    return Fitted(kept, omitted)
+        size = min(len(text), limit)
+        if kept and size > budget:
+            break
+        budget -= size
+        kept.append((key, to_plain_json(value) if len(text) <= limit else clip_text(text, limit)))
+    return Fitted(kept, len(keys) - len(kept))
+
+
+def fit_values(state: Snapshot, budget: int, limit: int) -> Fitted:
+    """Return the first values of a state that fit."""
+    keys = [key for space, key in state.keys if space == STATE]
+    return fit_entries(keys, lambda key: state.get(STATE, key), budget, limit)
+
+
+def fit_last_messages(state: Snapshot, keys: Sequence[str], budget: int, limit: int) -> Fitted:
+    """Return the last of some messages that fit, in the order of the conversation."""
+    found = fit_entries(keys[::-1], lambda key: state.get(MESSAGES, key), budget, limit)
+    return Fitted(found.kept[::-1], found.omitted)
+
+
+def list_message_keys(state: Snapshot) -> list[str]:
+    """Return the keys of all messages in the order of the conversation."""
+    return [key for space, key in state.keys if space == MESSAGES]

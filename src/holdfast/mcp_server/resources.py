@@ -15,7 +15,7 @@ from holdfast.log.event import format_time
 from holdfast.mcp_server.access import Access
 from holdfast.mcp_server.arguments import ListArguments
 from holdfast.mcp_server.cursors import InvalidCursorError
-from holdfast.mcp_server.excerpts import fit_entries
+from holdfast.mcp_server.excerpts import fit_last_messages, fit_values, list_message_keys
 from holdfast.mcp_server.listing import list_checkpoints
 from holdfast.mcp_server.services import Services
 from holdfast.mcp_server.uris import ResourceUri, parse_uri
@@ -23,7 +23,7 @@ from holdfast.snapshots.catalog.index import SessionEntry
 from holdfast.snapshots.catalog.listing import list_session_page
 from holdfast.snapshots.event_state import find_head, load_state
 from holdfast.snapshots.keys import SnapshotLocation, location_fields
-from holdfast.snapshots.session_state import MESSAGES, STATE, SessionState, message_number
+from holdfast.snapshots.session_state import SessionState, message_number
 from holdfast.state.snapshot import Snapshot
 from holdfast.stores.local import run_in_thread
 
@@ -150,17 +150,13 @@ async def read_snapshot(
 
 def describe_state(state: Snapshot, named: ResourceUri) -> dict[str, Any]:
     """Return the values of a state and its last messages, as many as fit."""
-    keys = [key for space, key in state.keys if space == MESSAGES]
+    keys = list_message_keys(state)
     shown = keys if named.before is None else [key for key in keys if is_before(key, named.before)]
-    messages = fit_entries(
-        ((key, state.get(MESSAGES, key)) for key in reversed(shown)), MAX_MESSAGES, MAX_ENTRY
-    )
-    values = fit_entries(
-        ((key, value) for _, key, value in state.items(STATE)), MAX_VALUES, MAX_ENTRY
-    )
+    messages = fit_last_messages(state, shown, MAX_MESSAGES, MAX_ENTRY)
+    values = fit_values(state, MAX_VALUES, MAX_ENTRY)
     earlier = None
     if messages.omitted:
-        first = message_number(messages.kept[-1][0])
+        first = message_number(messages.kept[0][0])
         earlier = str(ResourceUri(named.agent, named.session, named.snapshot, first))
     return {
         "status": SessionState(state).status,
@@ -170,8 +166,7 @@ def describe_state(state: Snapshot, named: ResourceUri) -> dict[str, Any]:
         "values_omitted": values.omitted,
         "message_count": len(keys),
         "messages": [
-            {"number": message_number(key), "message": message}
-            for key, message in reversed(messages.kept)
+            {"number": message_number(key), "message": message} for key, message in messages.kept
         ],
         "earlier": earlier,
     }

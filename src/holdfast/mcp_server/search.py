@@ -13,7 +13,7 @@ from typing import NamedTuple
 from holdfast.mcp_server.access import Access
 from holdfast.mcp_server.arguments import SearchArguments
 from holdfast.mcp_server.cursors import InvalidCursorError, decode_cursor, encode_cursor
-from holdfast.mcp_server.excerpts import iterate_leaves
+from holdfast.mcp_server.excerpts import iterate_leaves, to_plain_json
 from holdfast.mcp_server.results import Match, SearchPage
 from holdfast.mcp_server.services import Services
 from holdfast.snapshots.catalog.listing import list_session_page
@@ -22,7 +22,6 @@ from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.session_state import MESSAGES, ONCE, SESSION, message_number
 from holdfast.state.snapshot import Snapshot
 from holdfast.stores.local import run_in_thread
-from holdfast.values import to_json
 
 MAX_SESSIONS = 20
 """Sessions that one call reads."""
@@ -113,8 +112,9 @@ class SearchRun:
         """Scan the entries of a state until a limit is reached."""
         last: SearchCursor | None = None
         after = self._after
-        is_continued = after is not None and after.session_id == location.session_id
-        for namespace, key in iterate_pairs(state, after if is_continued else None):
+        if after is not None and after[:2] != (location.session_id, location.scope):
+            after = None
+        for namespace, key in iterate_pairs(state, after):
             if last is not None and len(self._matches) >= self._arguments.limit:
                 self._stop("the limit of matches was reached", last, token)
                 return
@@ -130,7 +130,7 @@ class SearchRun:
         self, location: SnapshotLocation, state: Snapshot, namespace: str, key: str
     ) -> None:
         """Add the first match in an entry, if there is one."""
-        for leaf in iterate_leaves(to_json(state.get(namespace, key))):
+        for leaf in iterate_leaves(to_plain_json(state.get(namespace, key))):
             self._characters += len(leaf.text)
             found = self._pattern.search(leaf.text)
             if found is not None:

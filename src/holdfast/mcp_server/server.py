@@ -155,13 +155,17 @@ def create_server(state_store: StateStore, get_access: Access | AccessReader | N
             f"state_store must be a StateStore, got {short_repr(state_store)}; "
             "open one with open_state_store(url)"
         )
-    handlers = Handlers(Services(state_store), get_access or Access())
+    access = get_access or Access()
+    handlers = Handlers(Services(state_store), access)
+    instructions = INSTRUCTIONS
+    if isinstance(access, Access) and access.agents is not None:
+        instructions += f"\nThe agent is {' or '.join(sorted(access.agents))}."
     return Server(
         "holdfast",
         title="Holdfast",
         version=holdfast.__version__,
         description="Keeps the state of AI agents.",
-        instructions=INSTRUCTIONS,
+        instructions=instructions,
         on_list_tools=handlers.list_tools,
         on_call_tool=handlers.call_tool,
         on_list_resources=handlers.list_resources,

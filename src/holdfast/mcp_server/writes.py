@@ -6,14 +6,20 @@ again from the new head; with ``expected_seq`` it fails instead.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from holdfast.adapters.shared_session import session_exists
 from holdfast.errors import ConflictError, NotFoundError
 from holdfast.ids import new_id
 from holdfast.mcp_server.access import Access
 from holdfast.mcp_server.arguments import ForkArguments, RestoreArguments, SaveArguments
-from holdfast.mcp_server.excerpts import MAX_RESULT, MAX_TEXT, fit_entries
+from holdfast.mcp_server.excerpts import (
+    MAX_RESULT,
+    MAX_TEXT,
+    fit_last_messages,
+    fit_values,
+    list_message_keys,
+)
 from holdfast.mcp_server.results import (
     ForkedSession,
     RestoredState,
@@ -25,7 +31,7 @@ from holdfast.mcp_server.uris import ResourceUri
 from holdfast.sessions.session import Session
 from holdfast.snapshots.keys import AGENT, SnapshotLocation
 from holdfast.snapshots.session_snapshot import SessionSnapshot
-from holdfast.snapshots.session_state import MESSAGES, STATE, SessionState
+from holdfast.snapshots.session_state import SessionState
 from holdfast.state.snapshot import Snapshot
 
 LAST_MESSAGES = 5
@@ -161,10 +167,9 @@ def describe_restore(done: Restore, found: StateRef) -> RestoredState:
     """Return what a restore did, with a summary of the restored state."""
     location, state = found.location, done.after
     changes = state.diff(done.before)
-    values = fit_entries(
-        ((key, value) for _, key, value in state.items(STATE)), MAX_RESULT, MAX_TEXT
-    )
-    last = fit_entries(read_last_messages(state, LAST_MESSAGES), MAX_RESULT, MAX_TEXT)
+    values = fit_values(state, MAX_RESULT, MAX_TEXT)
+    keys = list_message_keys(state)
+    last = fit_last_messages(state, keys[-LAST_MESSAGES:], MAX_RESULT, MAX_TEXT)
     return RestoredState(
         agent=location.scope_id,
         session=location.session_id,
@@ -172,21 +177,15 @@ def describe_restore(done: Restore, found: StateRef) -> RestoredState:
         restored=describe_ref(found),
         undo_seq=done.before_seq,
         status=SessionState(state).status,
-        message_count=state.count(MESSAGES),
+        message_count=len(keys),
         added=len(changes["added"]),
         removed=len(changes["removed"]),
         changed=len(changes["changed"]),
         values=dict(values.kept),
         values_omitted=values.omitted,
-        last_messages=[message for _, message in reversed(last.kept)],
+        last_messages=[message for _, message in last.kept],
         uri=str(ResourceUri(location.scope_id, location.session_id)),
     )
-
-
-def read_last_messages(state: Snapshot, most: int) -> list[tuple[str, Any]]:
-    """Return the last messages with their keys, the last one first."""
-    keys = [key for space, key in state.keys if space == MESSAGES][-most:]
-    return [(key, state.get(MESSAGES, key)) for key in reversed(keys)]
 
 
 def describe_ref(found: StateRef, seq: int | None = None) -> StatePosition:
