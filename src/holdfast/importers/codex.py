@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from holdfast.documents.document import Document
@@ -95,6 +96,7 @@ class Rollout:
 
     def __init__(self, source: Source, lines: list[tuple[int, dict[str, Any]]]) -> None:
         self._meta: dict[str, Any] | None = None
+        self._turn: dict[str, Any] = {}
         self._values: dict[str, bytes] = {}
         """The values of the session, encoded."""
         self._status: str | None = None
@@ -126,7 +128,7 @@ class Rollout:
             case "session_meta":
                 self._add_meta(payload, where)
             case "turn_context":
-                self._set_values({**(self._meta or {}), **payload}, "codex.turn_context", where)
+                self._add_turn(payload, where)
             case "response_item":
                 self._add_item(payload, where)
             case "compacted":
@@ -141,19 +143,35 @@ class Rollout:
             # A fork begins with the lines of its parent.
             self.add_event("codex.session_meta", meta, where)
             return
-        self._meta = {name: value for name, value in meta.items() if name not in IDENTITY}
+        self._meta = {
+            name: value
+            for name, value in meta.items()
+            if name not in IDENTITY and value is not None
+        }
         data = {name: meta[name] for name in IDENTITY if name in meta}
-        self._set_values(self._meta, "codex.session_meta", where, data)
+        self._set_values("codex.session_meta", self._meta.keys() - self._turn.keys(), data, where)
 
-    def _set_values(self, values: dict[str, Any], type_: str, where: str, data: Any = None) -> None:
-        """Make the session have these values; null means that there is none."""
-        with name_unsupported(where):
-            encoded = {name: encode(each) for name, each in values.items() if each is not None}
-        changed = [name for name, each in encoded.items() if self._values.get(name) != each]
-        removed = [(STATE, name) for name in self._values if name not in encoded]
-        self._values = encoded
-        sets = [(STATE, name, values[name]) for name in changed]
-        self.history.record(type_, self._at, data, where, set_=sets, delete=removed)
+    def _add_turn(self, turn: dict[str, Any], where: str) -> None:
+        turn = {name: value for name, value in turn.items() if value is not None}
+        names = self._turn.keys() | turn.keys()
+        self._turn = turn
+        self._set_values("codex.turn_context", names, None, where)
+
+    def _set_values(self, type_: str, names: Iterable[str], data: Any, where: str) -> None:
+        """Set the values of these names to those of the turn or, if it has none, the session."""
+        sets, deletes = [], []
+        for name in names:
+            value = self._turn.get(name, (self._meta or {}).get(name))
+            if value is None:
+                deletes.append((STATE, name))
+                del self._values[name]
+                continue
+            with name_unsupported(where):
+                encoded = encode(value)
+            if self._values.get(name) != encoded:
+                self._values[name] = encoded
+                sets.append((STATE, name, value))
+        self.history.record(type_, self._at, data, where, set_=sets, delete=deletes)
 
     def _add_item(self, item: dict[str, Any], where: str) -> None:
         if item.get("type") == GHOST_SNAPSHOT:

@@ -142,7 +142,8 @@ class History:
 
         """
         with name_unsupported(where):
-            self._store.set_many(set_)
+            if set_:
+                self._store.set_many(set_)
             encode(data)
         for space, key in delete:
             self._store.delete(space, key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.adapters.requirement import require_version
 
 # The first version that defines the order in which writes of tasks are applied.
-require_version("langgraph-checkpoint", "4.3", "langgraph")
+require_version("langgraph-checkpoint", "4.3", "langgraph", before="5")
 
 from holdfast.adapters.langgraph.codec import BlockedTypeWarning  # noqa: E402
 from holdfast.adapters.langgraph.memory.history import MemoryVersion  # noqa: E402
