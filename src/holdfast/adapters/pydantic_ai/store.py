@@ -364,10 +364,12 @@ class HoldfastConversationStore(StoreAdapter, ConversationStore):
         if (conversation_id, incarnation, indexed_id) in self._indexed:
             return
         if not await self._index.has(indexed_id, conversation_id, incarnation):
-            groups = await self._pool.read(
-                self.location(conversation_id),
-                lambda session: layout.list_groups(session.snapshot()),
-            )
+
+            def read_groups(session: Session) -> list[list[str]]:
+                state = session.snapshot()
+                return [] if layout.is_deleted(state) else layout.list_groups(state)
+
+            groups = await self._pool.read(self.location(conversation_id), read_groups)
             await self._index.add(groups, conversation_id, incarnation)
         self._remember_indexed(conversation_id, incarnation, indexed_id)
 
