@@ -75,6 +75,18 @@ async def test_saves_forks_and_deletions_at_once_lose_nothing(tmp_path):
             assert (await SnapshotArchive(one).verify(location=fresh.location(name))).ok
 
 
+@async_test
+async def test_stores_that_delete_the_same_conversation_leave_nothing(tmp_path):
+    url = f"file://{tmp_path}/states"
+    async with open_state_store(url) as one, open_state_store(url) as two:
+        stores = [HoldfastConversationStore(each) for each in (one, two, one, two)]
+        for _ in range(5):
+            await stores[0].save(Conversation(conversation_id="c"))
+            await asyncio.gather(*(store.delete("c") for store in stores))
+            assert [await store.load("c") for store in stores] == [None] * 4
+        assert [key async for key in one.list()] == []
+
+
 @pytest.mark.parametrize("installed", ["2.65.9", "3.0.0", None])
 def test_another_version_of_the_framework_is_one_error(installed):
     answer = "raise m.PackageNotFoundError(name)" if installed is None else f"return {installed!r}"
