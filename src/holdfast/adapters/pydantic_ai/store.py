@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,7 @@ from holdfast.adapters.pydantic_ai.entry_index import EntryIndex
 from holdfast.adapters.pydantic_ai.layout import StoredEntry
 from holdfast.adapters.pydantic_ai.listing import MAX_LAG, UNKNOWN, list_pages
 from holdfast.adapters.shared_session import SessionPool, session_exists
+from holdfast.errors import ConflictError
 from holdfast.sessions.session import Session
 from holdfast.snapshots.delete import delete_incarnation
 from holdfast.snapshots.keys import AGENT, SnapshotLocation, validate_id
@@ -355,7 +356,8 @@ class HoldfastConversationStore(StoreAdapter, ConversationStore):
     async def _erase(self, location: SnapshotLocation, deleted: DeletedConversation) -> None:
         """Delete a deleted conversation from the index, and then its session."""
         await self._index.remove(deleted.last_ids, location.session_id, deleted.incarnation)
-        await delete_incarnation(self.state_store, location, deleted.incarnation)
+        with suppress(ConflictError):  # another process is deleting it
+            await delete_incarnation(self.state_store, location, deleted.incarnation)
 
     async def _index_if_copied(
         self, conversation_id: str, incarnation: str, indexed_id: str
@@ -364,10 +366,12 @@ class HoldfastConversationStore(StoreAdapter, ConversationStore):
         if (conversation_id, incarnation, indexed_id) in self._indexed:
             return
         if not await self._index.has(indexed_id, conversation_id, incarnation):
-            groups = await self._pool.read(
-                self.location(conversation_id),
-                lambda session: layout.list_groups(session.snapshot()),
-            )
+
+            def read_groups(session: Session) -> list[list[str]]:
+                state = session.snapshot()
+                return [] if layout.is_deleted(state) else layout.list_groups(state)
+
+            groups = await self._pool.read(self.location(conversation_id), read_groups)
             await self._index.add(groups, conversation_id, incarnation)
         self._remember_indexed(conversation_id, incarnation, indexed_id)
 
