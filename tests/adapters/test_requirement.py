@@ -41,7 +41,7 @@ def test_versions_are_compared_by_their_numbers():
     assert parse_release("unknown") == ()
 
 
-@pytest.mark.parametrize("name", ["openai_agents", "strands"])
+@pytest.mark.parametrize("name", ["adk", "openai_agents", "strands"])
 def test_an_adapter_without_its_framework_says_so_and_no_more(name):
     hidden = (
         "import sys, importlib.metadata as m\n"

@@ -34,7 +34,7 @@ from holdfast.adapters.adk.listing import ListedSession, list_app_sessions
 from holdfast.adapters.adk.shared_state import BEFORE_EVENTS, Origin, SharedState
 from holdfast.adapters.base import StoreAdapter
 from holdfast.adapters.shared_session import SessionPool, session_exists
-from holdfast.errors import ConflictError, StateStoreError
+from holdfast.errors import ConflictError, HoldfastError, StateStoreError
 from holdfast.ids import new_id
 from holdfast.sessions.restore import SnapshotRef
 from holdfast.sessions.session import Session
@@ -43,6 +43,7 @@ from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.session_state import MESSAGES, STATE
 from holdfast.state.diff import Changes
 from holdfast.stores.base import StateStore
+from holdfast.stores.local import gather
 
 logger = logging.getLogger("holdfast.adapters.adk")
 
@@ -274,9 +275,12 @@ class HoldfastSessionService(StoreAdapter, BaseSessionService):
             await self._pool.update(location, record)
         except StateStoreError:
             raise  # the outcome may be unknown; the next writer of the shared state looks it up
-        except Exception:
+        except Exception as error:
             for where, key in prepared:
-                await self._shared.drop(where, key)
+                try:
+                    await self._shared.drop(where, key)
+                except HoldfastError as problem:
+                    error.add_note(f"changes to the state {where.session_id} stay: {problem}")
             raise
         for where, key in prepared:
             try:
@@ -288,8 +292,8 @@ class HoldfastSessionService(StoreAdapter, BaseSessionService):
     async def _merge_state(
         self, app_name: str, user_id: str, state: dict[str, Any]
     ) -> dict[str, Any]:
-        app = await self._shared.read(layout.app_location(app_name))
-        user = await self._shared.read(layout.user_location(app_name, user_id))
+        locations = (layout.app_location(app_name), layout.user_location(app_name, user_id))
+        app, user = await gather(map(self._shared.read, locations))
         return layout.join_state(StateDelta(app, user, state))
 
     # --------------------------------------------------------------------- Holdfast's sessions
