@@ -51,6 +51,7 @@ USES = {
     "mcp": "import holdfast.mcp_server.http",
     "langgraph": "import holdfast.adapters.langgraph",
     "strands": "import holdfast.adapters.strands",
+    "a2a": "import holdfast.adapters.a2a",
     "openai-agents": "import holdfast.adapters.openai_agents",
 }
 PYTHONS = ("3.11", "3.12", "3.13")
