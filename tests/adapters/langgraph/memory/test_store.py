@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 
 import pytest
@@ -40,6 +41,7 @@ async def test_put_get_search_and_delete_on_every_backend(new_state_store):
             {"likes": "bread", "level": 4},
         )
         assert item.created_at < item.updated_at <= dt.datetime.now(dt.UTC)
+        assert await asyncio.to_thread(other.get, USER, "food") == item
         assert await other.aget(USER, "absent") is None
         assert await other.aget(("nobody",), "food") is None
 

@@ -56,5 +56,5 @@ class Sweeper:
                 self._sweep()
             except HoldfastError:
                 logger.exception("expired memories could not be deleted; the next sweep retries")
-        if not future.cancelled():
+        if future.set_running_or_notify_cancel():
             future.set_result(None)
