@@ -90,8 +90,8 @@ def name_snapshot(event: Event, state: Snapshot, previous: str | None) -> Snapsh
         return SnapshotNames(new_id(), previous, {"file": event.data["file"]})
     if event.type in TURN_COMPLETE:
         turn = event.data.get("turn_id") if isinstance(event.data, dict) else None
-        has_id = isinstance(turn, str) and TURN_ID.fullmatch(turn)
-        return SnapshotNames(new_id(), previous, {"turn": turn} if has_id else {})
+        is_name = isinstance(turn, str) and TURN_ID.fullmatch(turn)
+        return SnapshotNames(new_id(), previous, {"turn": str(turn)} if is_name else {})
     if event.type == LANGGRAPH_CHECKPOINT:
         # Needs the extra, which is installed where a thread was read.
         from holdfast.adapters.langgraph import layout  # noqa: PLC0415
