@@ -8,10 +8,8 @@ import holdfast
 import holdfast.importers
 from support.async_tests import async_test
 
-FILE = (
-    Path(__file__).parent
-    / "samples/strands/session/trip-1/scopes/agent/planner/snapshots/snapshot_latest.json"
-)
+SAMPLES = Path(__file__).parent / "samples"
+FILE = SAMPLES / "strands/session/trip-1/scopes/agent/planner/snapshots/snapshot_latest.json"
 
 
 @async_test
@@ -31,6 +29,24 @@ async def test_each_strands_snapshot_can_be_restored():
         await session.restore(first.snapshot_id)
         assert len(session.messages) == 4
         await session.commit()
+        assert (await session.verify()).ok
+
+
+@async_test
+async def test_each_turn_of_a_transcript_can_be_restored():
+    (path,) = (SAMPLES / "codex").glob("rollout-2026*")
+    async with holdfast.open_state_store("memory:") as store:
+        manager = holdfast.SnapshotManager(store)
+        (document,) = holdfast.importers.read(str(path))
+        result = await manager.import_session(document, agent_id="a", session_id="s")
+        assert await holdfast.importers.save_snapshots(manager, document, result) == 2
+        location = await manager.locate("a", "s")
+        page = await manager.archive.list_snapshots(location=location)
+        assert [info.message_count for info in page.snapshots] == [9, 4]
+        assert [info.tags for info in page.snapshots] == [{"turn": "turn-1"}, {"turn": "turn-3"}]
+        session = await holdfast.Session.open(store, agent_id="a", session_id="s")
+        await session.restore(page.snapshots[0].snapshot_id)
+        assert session.messages[-1]["content"][0]["text"] == "Oslo and Bergen."
         assert (await session.verify()).ok
 
 

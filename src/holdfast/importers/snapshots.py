@@ -3,11 +3,12 @@
 A document holds one state and the events that led to it. Where the other tool had a snapshot or a
 checkpoint, the imported session gets a snapshot too: it can be listed, compared, restored and
 forked from. Those of LangGraph's checkpoints have the ids under which `HoldfastSaver` looks for
-them.
+them. A transcript gets a snapshot at the end of each turn.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from holdfast.documents.document import Document
@@ -28,6 +29,8 @@ from holdfast.transfer.manager import SnapshotManager
 
 BATCH_SIZE = 100
 LANGGRAPH_CHECKPOINT = "langgraph.checkpoint"
+TURN_COMPLETE = ("codex.task_complete", "codex.turn_complete")
+TURN_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,10 @@ def name_snapshot(event: Event, state: Snapshot, previous: str | None) -> Snapsh
     """Return the names of the snapshot after an event, or None if it gets none."""
     if event.type == SNAPSHOT_IMPORTED:
         return SnapshotNames(new_id(), previous, {"file": event.data["file"]})
+    if event.type in TURN_COMPLETE:
+        turn = event.data.get("turn_id") if isinstance(event.data, dict) else None
+        is_name = isinstance(turn, str) and TURN_ID.fullmatch(turn)
+        return SnapshotNames(new_id(), previous, {"turn": str(turn)} if is_name else {})
     if event.type == LANGGRAPH_CHECKPOINT:
         # Needs the extra, which is installed where a thread was read.
         from holdfast.adapters.langgraph import layout  # noqa: PLC0415
