@@ -53,14 +53,15 @@ def main() -> int:
     with (
         report.to_the_end(),
         tempfile.TemporaryDirectory(prefix="holdfast-frameworks-") as name,
+        start_backend(options.backend, Path(name)) as url,
         progress("kills", options.kills) as bar,
     ):
         kills = runs = 0
         while kills < options.kills:
-            folder = Path(name) / str(runs)
+            folder = Path(name) / f"run-{runs}"
             folder.mkdir()
-            with start_backend(options.backend, folder) as url:
-                done = Run(scenario, url, folder, dice, report).run(options.kills - kills)
+            own = f"{url}{'&' if '?' in url else '?'}prefix={folder.name}/"
+            done = Run(scenario, own, folder, dice, report).run(options.kills - kills)
             runs += 1
             kills += done
             bar.to(kills)
@@ -70,7 +71,7 @@ def main() -> int:
 
 
 class Run:
-    """One run of an agent, killed once or more often, in a store of its own."""
+    """One run of an agent, killed once or more often, under a prefix of its own."""
 
     def __init__(
         self, scenario: Scenario, url: str, folder: Path, dice: random.Random, report: Report
