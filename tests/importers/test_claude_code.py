@@ -94,7 +94,10 @@ async def test_an_exported_transcript_has_the_same_files(folder, tmp_path):
             for place in (folder, target.parent)
         ]
         assert lines[0] == lines[1]
+    output = run_command("export", SESSION, "--as", "claude-code", "-o", "-")
+    assert [json.loads(line) for line in output.splitlines()] == TALK
     run_command("export", SESSION, "--as", "docx", "-o", "-", code=2)
+    run_command("export", SESSION, "--as", "claude-code", "--sign", "k", "-o", "x", code=2)
     output = run_command("show", SESSION, "--format", "json")
     assert json.loads(output)["agent_id"] == "-srv-agent"
 

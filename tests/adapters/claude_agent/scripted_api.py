@@ -40,12 +40,13 @@ def script(messages):
     return f"{text} ({len([each for each in messages if each['role'] == 'user'])})"
 
 
-async def ask(env, store, folder, words, *, on_tool=lambda: None, **options):
+async def ask(env, store, folder, words, *, on_tool=None, **options):
     """Run one turn; return the id of the session and the answer."""
 
     @tool("free_tables", "Look for free tables", {"day": str})
     async def free_tables(arguments):
-        on_tool()
+        if on_tool is not None:
+            await on_tool()
         return {"content": [{"type": "text", "text": f"two tables on {arguments['day']}"}]}
 
     settings = ClaudeAgentOptions(
