@@ -138,7 +138,9 @@ TEMPLATES = {
 }
 
 
-def create_server(state_store: StateStore, get_access: Access | AccessReader | None = None) -> Any:
+def create_server(
+    state_store: StateStore, get_access: Access | AccessReader | None = None
+) -> Server[Any]:
     """Return an MCP server on a store, to run on any transport of the SDK.
 
     Args:
