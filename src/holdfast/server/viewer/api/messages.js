@@ -25,7 +25,8 @@ function unwrap(message) {
   }
   if (isObject(message.content) && listOf(message.content.parts)) {
     const { content: inner, author, ...rest } = message;
-    return { inner: { role: author === "user" ? "user" : "model", ...inner }, name: text(author), rest };
+    const isUser = author === "user";
+    return { inner: { role: isUser ? "user" : "model", ...inner }, name: isUser ? "" : text(author), rest };
   }
   return { inner: message, name: text(message.agent ?? message.name), rest: {} };
 }
