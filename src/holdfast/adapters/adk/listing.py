@@ -11,17 +11,13 @@ from typing import NamedTuple
 
 from holdfast.adapters.adk.events import event_timestamp
 from holdfast.adapters.adk.layout import ADK, CREATION, parse_session_id
-from holdfast.errors import IntegrityError
+from holdfast.adapters.last_commit import read_last_events
 from holdfast.log.event import Event
-from holdfast.log.timeline import Timeline
-from holdfast.snapshots.catalog.catalog import decode_events
 from holdfast.snapshots.keys import SnapshotLocation, agent_index_prefix, parse_index_key
 from holdfast.snapshots.manifest import SnapshotManifest, read_manifests
 from holdfast.snapshots.session_state import MESSAGES
 from holdfast.stores.base import StateStore
-from holdfast.stores.batch_read import read_entries, split_batches
-from holdfast.stores.entries import Entry
-from holdfast.stores.local import gather
+from holdfast.stores.batch_read import split_batches
 
 CONCURRENCY = 16
 
@@ -62,24 +58,12 @@ async def read_update_times(
     state_store: StateStore, manifests: dict[SnapshotLocation, SnapshotManifest]
 ) -> dict[SnapshotLocation, float]:
     """Return when the last event of each session happened."""
-
-    async def find_last_segment(location: SnapshotLocation) -> str:
-        timeline = Timeline(state_store, location.prefix, manifests[location].incarnation)
-        return (await timeline.change_token())[0]
-
-    keys = await gather(find_last_segment(each) for each in manifests)
-    segments = await read_entries(state_store, [key for key in keys if key])
-    return {
-        location: find_update_time(key, segments.get(key), manifest)
-        for key, (location, manifest) in zip(keys, manifests.items(), strict=True)
-    }
+    events = await read_last_events(state_store, manifests)
+    return {each: find_update_time(events[each], manifests[each]) for each in manifests}
 
 
-def find_update_time(
-    key: str, entry: Entry | IntegrityError | None, manifest: SnapshotManifest
-) -> float:
-    """Return the time of the last event in a segment, or when the session was last active."""
-    events = decode_events(key, entry)
+def find_update_time(events: Sequence[Event], manifest: SnapshotManifest) -> float:
+    """Return the time of the last event of a commit, or when the session was last active."""
     time = find_event_time(events)
     if time is not None:
         return time

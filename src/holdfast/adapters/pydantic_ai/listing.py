@@ -11,18 +11,16 @@ import datetime as dt
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
+from holdfast.adapters.last_commit import read_last_events
 from holdfast.adapters.pydantic_ai.layout import DELETED_EVENT, RECORD
 from holdfast.log.event import Event
-from holdfast.log.timeline import Timeline
-from holdfast.snapshots.catalog.catalog import Catalog, decode_events
+from holdfast.snapshots.catalog.catalog import Catalog
 from holdfast.snapshots.catalog.index import SessionEntry
 from holdfast.snapshots.incarnation import ACTIVITY_RESOLUTION
 from holdfast.snapshots.keys import AGENT, SnapshotLocation
 from holdfast.snapshots.manifest import read_manifests
 from holdfast.snapshots.session_state import STATE
 from holdfast.stores.base import StateStore
-from holdfast.stores.batch_read import read_entries
-from holdfast.stores.local import gather
 
 PAGE_SIZE = 32
 MAX_LAG = ACTIVITY_RESOLUTION + dt.timedelta(minutes=1)
@@ -66,19 +64,10 @@ async def read_new(
 
 
 async def read_records(state_store: StateStore, locations: Sequence[SnapshotLocation]) -> list[Any]:
-    """Return the records of sessions by their last segments."""
+    """Return the records of sessions by their last commits."""
     manifests = await read_manifests(state_store, locations)
-
-    async def find_last_segment(location: SnapshotLocation) -> str:
-        manifest = manifests.get(location)
-        if manifest is None:
-            return ""
-        timeline = Timeline(state_store, location.prefix, manifest.incarnation)
-        return (await timeline.change_token())[0]
-
-    keys = await gather(map(find_last_segment, locations))
-    segments = await read_entries(state_store, [key for key in keys if key])
-    return [find_record(decode_events(key, segments.get(key))) for key in keys]
+    events = await read_last_events(state_store, manifests)
+    return [find_record(events.get(location, ())) for location in locations]
 
 
 def find_record(events: Sequence[Event]) -> Any:
