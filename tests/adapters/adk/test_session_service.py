@@ -212,8 +212,11 @@ async def test_ids_cannot_collide():
 async def test_the_ids_are_readable():
     async with HoldfastSessionService(MemoryStateStore()) as service:
         await service.create_session(**S1, state={"user:a": 1, "app:b": 2})
-        sessions = (await Catalog(service.state_store).sessions("shop")).sessions
-        assert {each.session_id for each in sessions} == {"shop", "shop:ana", "shop:ana:s1"}
+        catalog = Catalog(service.state_store)
+        assert (await catalog.latest_session("shop")).session_id == "shop:ana:s1"
+        shared = (await catalog.sessions("shop:state")).sessions
+        assert {each.session_id for each in shared} == {"shop", "shop:ana"}
+        assert {*await catalog.agents()} == {"shop", "shop:state"}
         assert service.state_location("shop").session_id == "shop"
         assert service.state_location("shop", "ana").session_id == "shop:ana"
         with pytest.raises(ValueError, match="256"):

@@ -59,7 +59,9 @@ async def test_sessions_of_a_user_lose_no_updates():
     }
     for user in (None, "ana"):
         where = service.state_location("shop", user)
-        session = await Session.open(content, agent_id="shop", session_id=where.session_id)
+        session = await Session.open(
+            content, agent_id=where.scope_id, session_id=where.session_id, must_exist=True
+        )
         assert PENDING not in session.snapshot().namespaces()
 
 
@@ -120,7 +122,7 @@ async def test_a_damaged_pending_change_is_reported():
     content = MemoryStateStore()
     service = HoldfastSessionService(content)
     await service.create_session(**S1, state={"user:n": 1})
-    async with Session.open(content, agent_id="shop", session_id="shop:ana") as session:
+    async with Session.open(content, agent_id="shop:state", session_id="shop:ana") as session:
         session.record("x", None, changes={"set": [(PENDING, "k", {"mark": 1})], "delete": []})
     with pytest.raises(IntegrityError, match="'k' in namespace 'adk/pending' is not a change"):
         await service.get_user_state(**IDS)

@@ -1,10 +1,11 @@
 """Where ADK's sessions and state are stored.
 
-All sessions of an app have its name as their agent id:
+    agent          session
+    <app>          <app>:<user>:<session>   a session of a user
+    <app>:state    <app>:<user>             state that the sessions of a user share, ``user:``
+    <app>:state    <app>                    state that all sessions of an app share, ``app:``
 
-    <app>:<user>:<session>   a session of a user
-    <app>:<user>             state that the sessions of a user share, ``user:`` in ADK
-    <app>                    state that all sessions of an app share, ``app:`` in ADK
+Shared state has an agent id of its own, so that the latest session of an app is a conversation.
 
 The name of the app is part of the id, because ADK's ids are unique per app and user only, and a
 Holdfast session is deleted by its id alone. ``:`` and ``%`` in the names of apps and users are
@@ -37,6 +38,7 @@ ADK = "adk"
 CREATION = "session"
 
 SEPARATOR = ":"
+STATE_SUFFIX = ":state"
 APP_PREFIX, USER_PREFIX, TEMP_PREFIX = "app:", "user:", "temp:"
 
 
@@ -62,12 +64,19 @@ def session_location(app_name: str, user_id: str, session_id: str) -> SnapshotLo
 
 def user_location(app_name: str, user_id: str) -> SnapshotLocation:
     """Return the location of the state that the sessions of a user share."""
-    return SnapshotLocation(session_id_prefix(app_name, user_id)[:-1], AGENT, app_name)
+    id_ = session_id_prefix(app_name, user_id).removesuffix(SEPARATOR)
+    return SnapshotLocation(id_, AGENT, f"{app_name}{STATE_SUFFIX}")
 
 
 def app_location(app_name: str) -> SnapshotLocation:
     """Return the location of the state that all sessions of an app share."""
-    return SnapshotLocation(quote_name(require_text(app_name, "app_name")), AGENT, app_name)
+    id_ = quote_name(require_text(app_name, "app_name"))
+    return SnapshotLocation(id_, AGENT, f"{app_name}{STATE_SUFFIX}")
+
+
+def origin_location(shared: SnapshotLocation, session_id: str) -> SnapshotLocation:
+    """Return the location of a Holdfast session that changes shared state."""
+    return SnapshotLocation(session_id, AGENT, shared.scope_id.removesuffix(STATE_SUFFIX))
 
 
 def session_id_prefix(app_name: str, user_id: str) -> str:

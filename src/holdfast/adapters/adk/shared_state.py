@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.adapters.adk.events import event_id
-from holdfast.adapters.adk.layout import read_creation
+from holdfast.adapters.adk.layout import origin_location, read_creation
 from holdfast.adapters.shared_session import SessionPool, session_exists
 from holdfast.errors import IntegrityError, short_repr
 from holdfast.ids import new_id
 from holdfast.sessions.session import Session
-from holdfast.snapshots.keys import AGENT, SnapshotLocation
+from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.session_state import MESSAGES, STATE, message_key
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
@@ -164,7 +164,7 @@ class SharedState:
         dropped: set[str] = set()
         for change in pending:
             origin = change.origin
-            where = SnapshotLocation(origin.session_id, AGENT, location.scope_id)
+            where = origin_location(location, origin.session_id)
             is_committed = await self.pool.read(where, lambda session: judge(session, origin))  # noqa: B023
             if is_committed is not None:
                 (committed if is_committed else dropped).add(change.key)
