@@ -415,3 +415,28 @@ async def test_sessions_are_sound_and_listed_by_the_catalog(store):
     assert (await (await open_session(store)).verify()).ok
     page = await Catalog(store.state_store).summaries("a2a")
     assert [(each.session_id, each.status) for each in page.sessions] == [("t1", "running")]
+
+
+@async_test
+async def test_changes_of_another_replica_are_read_in_part_or_in_full(store):
+    other = HoldfastTaskStore(store.state_store)
+    await create(store, make_task(texts=["one", "two"]))
+    for edit in (
+        lambda task: task.history.append(say("three")),
+        lambda task: task.artifacts.add(artifact_id="a", parts=[Part(text="x"), Part(text="y")]),
+        lambda task: task.artifacts[0].parts.add(text="z"),
+        lambda task: setattr(task.artifacts[0], "name", "renamed"),
+        lambda task: setattr(task.artifacts[0].parts[1], "text", "changed"),
+        lambda task: setattr(task, "context_id", "c2"),
+        lambda task: task.metadata.update({"a": [1]}),
+        lambda task: setattr(task.history[0], "message_id", "changed"),
+        lambda task: task.artifacts.pop(),
+        lambda task: task.ClearField("metadata"),
+        lambda task: task.ClearField("status"),
+        lambda task: task.MergeFromString(b"\xba\x3e\x05hello"),
+        lambda task: task.ClearField("history"),
+    ):
+        stored = await other.get("t1", ANYONE)
+        edit(stored.task)
+        await store.save(stored.task, prev_version=stored.version, context=ANYONE)
+        assert (await other.get("t1", ANYONE)).task == stored.task

@@ -128,9 +128,10 @@ def advance_task(old: Task, before: Snapshot, state: Snapshot) -> Task | None:
         return None
     values = sorted((key, value) for space, key, value in changes["set"] if space == STATE)
     messages = sorted((key, value) for space, key, value in changes["set"] if space == MESSAGES)
-    last = max((key for space, key in before.keys if space == MESSAGES), default="")
-    if any(key <= last for key, _ in messages[:1]):
-        return None
+    if messages:
+        last = max((key for space, key in before.keys if space == MESSAGES), default="")
+        if messages[0][0] <= last:
+            return None  # not appended
     if any((space, key) == (A2A, REST) for space, key, _ in changes["set"]):
         return None
     task = Task()
