@@ -93,7 +93,7 @@ test-adapters: $(SEPARATE:%=test-%)
 
 $(SEPARATE:%=test-%): test-%: $(VENV)-%/installed $(VENV)/package
 	HOLDFAST_EXPECT=compiled $(VENV)-$*/bin/python -m pytest -q tests/adapters/$* \
-		tests/docs/test_examples.py -k "$* or adapters"
+		tests/docs/test_examples.py -k $*
 
 bench: $(BENCHMARKS)
 

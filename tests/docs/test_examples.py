@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - {ROOT / "examples/viewer_step.py"})
 # Pages and examples of frameworks that have an environment of their own: make test-adapters.
-SEPARATE = {"adk": "google.adk", "crewai": "crewai"}
+SEPARATE = {"adk": "google.adk", "crewai": "crewai", "crewai_flow": "crewai"}
 READERS = {
     "toml": tomllib.loads,
     "yaml": yaml.safe_load,
@@ -40,7 +40,7 @@ def name(page: Path) -> str:
 def needs_framework(path: Path) -> None:
     """Skip if the framework of a page or an example is not in this environment."""
     if (framework := SEPARATE.get(path.stem)) is not None:
-        pytest.importorskip(framework, reason=f"runs in make test-{path.stem}")
+        pytest.importorskip(framework, reason="runs in make test-adapters")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
