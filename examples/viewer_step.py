@@ -23,9 +23,7 @@ def show_in_viewer(url: str, agent_id: str, session_id: str) -> None:
                 state = json.load(response)
             page = "/".join(quote(each, safe="") for each in (agent_id, session_id))
             print(f"   {address}/#/{page}")
-            print(
-                f"   {len(state['state']['messages'])} messages, status {state['state']['status']}"
-            )
+            print(f"   {len(state['state']['messages'])} messages, status {state['state']['status']}")
             if sys.stdin.isatty():
                 input("   Press Enter to stop the server ")
         finally:
