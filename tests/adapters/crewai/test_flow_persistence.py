@@ -297,6 +297,7 @@ def test_a_restored_session_is_what_the_flow_loads(tmp_path):
             session.restore(saved.snapshot_id)
             session.fork("g")
         assert persistence.load_state("f") == {"id": "f", "n": 1}
+        assert persistence.load_state("g") == {"id": "g", "n": 1}  # not the id of its origin
         persistence.save_state("g", "two", {"id": "g", "n": 3})
         assert persistence.load_state("f") == {"id": "f", "n": 1}
 

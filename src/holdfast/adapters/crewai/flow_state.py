@@ -91,7 +91,7 @@ class FieldEntries:
 
     """
 
-    def __init__(self, fields: Mapping[str, Any], method: str) -> None:
+    def __init__(self, flow_uuid: str, fields: Mapping[str, Any], method: str) -> None:
         self.fields = fields
         self.entries: dict[Pair, EncodedValue] = {}
         lists = [name for name, value in fields.items() if is_stored_by_item(name, value)]
@@ -103,7 +103,7 @@ class FieldEntries:
             for number, item in enumerate(value):
                 entry = encode_at(item, f"{path}[{number}]")
                 self.entries[items_space(name), message_key(number)] = entry
-        header = {"fields": list(fields), "lists": lists, "method": method}
+        header = {"id": flow_uuid, "fields": list(fields), "lists": lists, "method": method}
         self.entries[ROOT, FLOW] = encode_value(header)
 
     def find_changes(self, store: Store) -> Changes:
@@ -235,3 +235,14 @@ def read_pending_fields(state: Snapshot, pending: Mapping[str, Any]) -> dict[str
         else read_field(state, name)
         for name in pending["fields"]
     }
+
+
+def rename_flow(state: Snapshot, found: dict[str, Any], name: str, flow_uuid: str) -> None:
+    """Set the id in data of a flow, if the session is a fork that still has that of its origin.
+
+    Otherwise CrewAI would save the fork over its origin.
+    """
+    header = get_header(state)
+    origin = None if header is None else header.get("id")
+    if origin is not None and origin != flow_uuid and found.get(name) == origin:
+        found[name] = flow_uuid

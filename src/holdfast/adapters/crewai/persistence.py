@@ -22,6 +22,7 @@ from holdfast.adapters.crewai.flow_state import (
     get_pending,
     read_fields,
     read_pending_fields,
+    rename_flow,
     to_fields,
 )
 from holdfast.adapters.shared_session import SessionPool
@@ -116,7 +117,7 @@ class HoldfastFlowPersistence(FlowPersistence):
             StateStoreError: The store failed.
 
         """
-        entries = FieldEntries(to_fields(state_data), method_name)
+        entries = FieldEntries(flow_uuid, to_fields(state_data), method_name)
 
         def save(session: Session) -> None:
             working = session.committer.working
@@ -134,8 +135,15 @@ class HoldfastFlowPersistence(FlowPersistence):
             StateStoreError: The store failed.
 
         """
-        location = self.location(flow_uuid)
-        return self._pool.read_blocking(location, lambda session: read_fields(session.snapshot()))
+
+        def load(session: Session) -> dict[str, Any] | None:
+            state = session.snapshot()
+            fields = read_fields(state)
+            if fields is not None:
+                rename_flow(state, fields, "id", flow_uuid)
+            return fields
+
+        return self._pool.read_blocking(self.location(flow_uuid), load)
 
     def save_pending_feedback(
         self,
@@ -151,7 +159,7 @@ class HoldfastFlowPersistence(FlowPersistence):
 
         """
         fields = to_fields(state_data)
-        entries = FieldEntries(fields, context.method_name)
+        entries = FieldEntries(flow_uuid, fields, context.method_name)
         pending = {"context": context.to_dict(), "fields": list(fields)}
         header = encode_at(pending, "$.pending")
         about = {"method": context.method_name, "message": context.message}
@@ -180,11 +188,12 @@ class HoldfastFlowPersistence(FlowPersistence):
         def load(session: Session) -> tuple[dict[str, Any], dict[str, Any]] | None:
             state = session.snapshot()
             pending = get_pending(state)
-            return (
-                None
-                if pending is None
-                else (read_pending_fields(state, pending), pending["context"])
-            )
+            if pending is None:
+                return None
+            fields, context = read_pending_fields(state, pending), dict(pending["context"])
+            rename_flow(state, fields, "id", flow_uuid)
+            rename_flow(state, context, "flow_id", flow_uuid)
+            return fields, context
 
         found = self._pool.read_blocking(self.location(flow_uuid), load)
         if found is None:
