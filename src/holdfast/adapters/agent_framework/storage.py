@@ -277,6 +277,7 @@ class HoldfastCheckpointStorage(StoreAdapter):
                 before is not None
                 and before["workflow"] == new.workflow_name
                 and before.get("latest") == before["id"] != new.checkpoint_id
+                and before["timestamp"] != new.timestamp  # else the first of them counts
             ):
                 times = {before["id"]: before["timestamp"], **times}
             else:
