@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +20,7 @@ from adapters.claude_agent.scripted_api import ScriptedClaude, ask, find_texts, 
 from adapters.claude_agent.transcripts import KEY, TALK, make_user
 from holdfast import SnapshotManager, open_state_store
 from holdfast.adapters.claude_agent import HoldfastSessionStore, to_transcript, write_transcript
+from holdfast.cli.export_transcript import validate_subpath
 from holdfast.cli.main import app
 from holdfast.errors import InvalidDocumentError
 from importers.graphs import check_imports
@@ -100,6 +103,39 @@ async def test_an_exported_transcript_has_the_same_files(folder, tmp_path):
     run_command("export", SESSION, "--as", "claude-code", "--sign", "k", "-o", "x", code=2)
     output = run_command("show", SESSION, "--format", "json")
     assert json.loads(output)["agent_id"] == "-srv-agent"
+
+
+@async_test
+async def test_a_sub_agent_overwrites_no_other_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    async with HoldfastSessionStore.from_url(URL) as store:
+        await store.append(KEY, TALK)
+        for subpath in ("subagents/agent-1", "."):
+            entries = [TALK[1], {"type": "agent_metadata", "agentType": "x"}]
+            await store.append({**KEY, "subpath": subpath}, entries)
+            code = 1 if subpath == "." else 0
+            run_command("export", SESSION, "--as", "claude-code", "-o", "copy.jsonl", code=code)
+            lines = Path("copy.jsonl").read_text().splitlines()
+            assert [json.loads(line) for line in lines] == TALK
+    for path in Path("copy").rglob("*.*"):
+        assert path.stat().st_mode & 0o077 == 0, path
+    for subpath in ("a//b", "../a", "/a", "a/.", "a\0", "a:b", "a\\b", ""):
+        with pytest.raises(InvalidDocumentError, match="plain path"):
+            validate_subpath(subpath)
+
+
+def test_a_transcript_is_written_to_a_pipe_or_a_file_that_claude_code_finds(folder):
+    run_command("import", str(folder / f"{SESSION}.jsonl"))
+    for name in ("copy", "copy.jsonl.gz"):
+        run_command("export", SESSION, "--as", "claude-code", "-o", name, code=2)
+        assert not Path(name).exists()
+    os.mkfifo("pipe")
+    reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
+    run_command("export", SESSION, "--as", "claude-code", "-o", "pipe")
+    lines = os.read(reader, 1 << 16).splitlines()
+    os.close(reader)
+    assert [json.loads(line) for line in lines] == TALK
+    assert Path("pipe").is_fifo()
 
 
 @async_test

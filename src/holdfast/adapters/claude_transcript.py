@@ -369,7 +369,7 @@ def encode_transcript(entries: Iterable[Mapping[str, Any]]) -> bytes:
     for entry in entries:
         try:
             lines.append(json.dumps(entry, separators=(",", ":"), allow_nan=False))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise UnsupportedValueError(
                 f"transcript entry is not JSON: {error!s:.200}; remove the value, and export again"
             ) from error
