@@ -18,7 +18,7 @@ import holdfast.importers
 import holdfast.importers.claude_code
 from adapters.claude_agent.scripted_api import ScriptedClaude, ask, find_texts, script
 from adapters.claude_agent.transcripts import KEY, TALK, make_user
-from holdfast import SnapshotManager, open_state_store
+from holdfast import Session, SnapshotManager, open_state_store
 from holdfast.adapters.claude_agent import HoldfastSessionStore, to_transcript, write_transcript
 from holdfast.cli.export_transcript import validate_subpath
 from holdfast.cli.main import app
@@ -153,16 +153,23 @@ async def test_claude_code_resumes_an_imported_session_and_an_exported_one(tmp_p
                 api.env(tmp_path / "two"), store, tmp_path, "Again", resume=session_id
             )
             assert answer == "Again (2)"
-            document = await manager.export_session(document.agent_id, session_id)
+            session = await Session.open(
+                state_store, agent_id=document.agent_id, session_id=session_id
+            )
+            session.append_message({"role": "user", "content": "By another tool"})
+            session.append_message({"role": "assistant", "content": "Good"})
+            await session.commit()
+            document = await session.export()
         target = tmp_path / "three/projects" / path.parent.name / path.name
         target.parent.mkdir(parents=True)
         assert write_transcript(document, target) == len(to_transcript(document))
         _, answer = await ask(
             api.env(tmp_path / "three"), None, tmp_path, "And again", resume=session_id
         )
-        assert answer == "And again (3)"
+        assert answer == "And again (4)"
         texts = find_texts(map(json.loads, target.read_text().splitlines()))
-        assert texts == ["Hello", "Hello (1)", "Again", "Again (2)", "And again", "And again (3)"]
+        assert texts[:4] == ["Hello", "Hello (1)", "Again", "Again (2)"]
+        assert texts[4:] == ["By another tool", "Good", "And again", "And again (4)"]
 
 
 def test_ids_come_from_the_folder_the_entries_or_the_options(folder, tmp_path):
@@ -217,7 +224,8 @@ def test_messages_of_other_tools_become_entries(tmp_path):
     path = tmp_path / "chat.json"
     path.write_text('[{"role": "user", "content": "hi"}, {"role": "tool", "content": "x"}]')
     (document,) = holdfast.importers.read(str(path))
-    assert to_transcript(document) == [
-        {"type": "user", "message": {"role": "user", "content": "hi"}},
-        {"role": "tool", "content": "x"},
-    ]
+    one, two = to_transcript(document)
+    assert (one["type"], one["message"]) == ("user", {"role": "user", "content": "hi"})
+    assert (one["sessionId"], one["parentUuid"]) == (document.session_id, None)
+    assert two == {"role": "tool", "content": "x"}
+    assert to_transcript(document) == [one, two]
