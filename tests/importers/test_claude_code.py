@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -16,8 +18,9 @@ import holdfast.importers
 import holdfast.importers.claude_code
 from adapters.claude_agent.scripted_api import ScriptedClaude, ask, find_texts, script
 from adapters.claude_agent.transcripts import KEY, TALK, make_user
-from holdfast import SnapshotManager, open_state_store
+from holdfast import Session, SnapshotManager, open_state_store
 from holdfast.adapters.claude_agent import HoldfastSessionStore, to_transcript, write_transcript
+from holdfast.cli.export_transcript import validate_subpath
 from holdfast.cli.main import app
 from holdfast.errors import InvalidDocumentError
 from importers.graphs import check_imports
@@ -103,6 +106,39 @@ async def test_an_exported_transcript_has_the_same_files(folder, tmp_path):
 
 
 @async_test
+async def test_a_sub_agent_overwrites_no_other_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    async with HoldfastSessionStore.from_url(URL) as store:
+        await store.append(KEY, TALK)
+        for subpath in ("subagents/agent-1", "."):
+            entries = [TALK[1], {"type": "agent_metadata", "agentType": "x"}]
+            await store.append({**KEY, "subpath": subpath}, entries)
+            code = 1 if subpath == "." else 0
+            run_command("export", SESSION, "--as", "claude-code", "-o", "copy.jsonl", code=code)
+            lines = Path("copy.jsonl").read_text().splitlines()
+            assert [json.loads(line) for line in lines] == TALK
+    for path in Path("copy").rglob("*.*"):
+        assert path.stat().st_mode & 0o077 == 0, path
+    for subpath in ("a//b", "../a", "/a", "a/.", "a\0", "a:b", "a\\b", ""):
+        with pytest.raises(InvalidDocumentError, match="plain path"):
+            validate_subpath(subpath)
+
+
+def test_a_transcript_is_written_to_a_pipe_or_a_file_that_claude_code_finds(folder):
+    run_command("import", str(folder / f"{SESSION}.jsonl"))
+    for name in ("copy", "copy.jsonl.gz"):
+        run_command("export", SESSION, "--as", "claude-code", "-o", name, code=2)
+        assert not Path(name).exists()
+    os.mkfifo("pipe")
+    reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
+    run_command("export", SESSION, "--as", "claude-code", "-o", "pipe")
+    lines = os.read(reader, 1 << 16).splitlines()
+    os.close(reader)
+    assert [json.loads(line) for line in lines] == TALK
+    assert Path("pipe").is_fifo()
+
+
+@async_test
 async def test_claude_code_resumes_an_imported_session_and_an_exported_one(tmp_path):
     with ScriptedClaude(script) as api:
         env = api.env(tmp_path / "one")
@@ -117,16 +153,23 @@ async def test_claude_code_resumes_an_imported_session_and_an_exported_one(tmp_p
                 api.env(tmp_path / "two"), store, tmp_path, "Again", resume=session_id
             )
             assert answer == "Again (2)"
-            document = await manager.export_session(document.agent_id, session_id)
+            session = await Session.open(
+                state_store, agent_id=document.agent_id, session_id=session_id
+            )
+            session.append_message({"role": "user", "content": "By another tool"})
+            session.append_message({"role": "assistant", "content": "Good"})
+            await session.commit()
+            document = await session.export()
         target = tmp_path / "three/projects" / path.parent.name / path.name
         target.parent.mkdir(parents=True)
         assert write_transcript(document, target) == len(to_transcript(document))
         _, answer = await ask(
             api.env(tmp_path / "three"), None, tmp_path, "And again", resume=session_id
         )
-        assert answer == "And again (3)"
+        assert answer == "And again (4)"
         texts = find_texts(map(json.loads, target.read_text().splitlines()))
-        assert texts == ["Hello", "Hello (1)", "Again", "Again (2)", "And again", "And again (3)"]
+        assert texts[:4] == ["Hello", "Hello (1)", "Again", "Again (2)"]
+        assert texts[4:] == ["By another tool", "Good", "And again", "And again (4)"]
 
 
 def test_ids_come_from_the_folder_the_entries_or_the_options(folder, tmp_path):
@@ -181,7 +224,8 @@ def test_messages_of_other_tools_become_entries(tmp_path):
     path = tmp_path / "chat.json"
     path.write_text('[{"role": "user", "content": "hi"}, {"role": "tool", "content": "x"}]')
     (document,) = holdfast.importers.read(str(path))
-    assert to_transcript(document) == [
-        {"type": "user", "message": {"role": "user", "content": "hi"}},
-        {"role": "tool", "content": "x"},
-    ]
+    one, two = to_transcript(document)
+    assert (one["type"], one["message"]) == ("user", {"role": "user", "content": "hi"})
+    assert (one["sessionId"], one["parentUuid"]) == (document.session_id, None)
+    assert two == {"role": "tool", "content": "x"}
+    assert to_transcript(document) == [one, two]

@@ -8,9 +8,11 @@ from holdfast import (
     Catalog,
     ConflictError,
     SnapshotArchive,
+    SnapshotLocation,
     SnapshotManifest,
     open_state_store,
 )
+from holdfast.snapshots.delete import delete_locations
 from holdfast.snapshots.keys import deletion_mark_key
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.transfer.compare import compare_stores
@@ -26,6 +28,7 @@ from support.copied_sessions import (
     read_all,
     save_messages,
 )
+from support.faults import Crash, Fault, FaultyStateStore
 from support.observed_store import ObservedStore, make_snapshot, make_state, save
 
 pytestmark = pytest.mark.usefixtures("one_incarnation")
@@ -137,6 +140,25 @@ async def test_a_session_that_is_being_deleted_is_not_copied():
     assert (await copy_sessions(source, target)).entries == 0
     assert await read_all(target) == {}
     assert await compare_stores(source, target) == []
+
+
+@async_test
+async def test_a_deletion_of_one_agent_does_not_keep_others_from_being_copied():
+    source, target = MemoryStateStore(), MemoryStateStore()
+    await save_messages(source)
+    other = SnapshotLocation(HERE.session_id, scope_id="other")
+    await save(SnapshotArchive(source), make_snapshot(make_state(2), other), other)
+    dying = FaultyStateStore(source)
+    dying.plan(Fault(1, "crash", True))
+    with pytest.raises(Crash):
+        await delete_locations(dying, HERE.session_id, [other])
+    assert (await copy_sessions(source, target)).entries > 0
+    assert await Catalog(target).locations(HERE.session_id) == [HERE]
+    assert await compare_stores(source, MemoryStateStore()) != []
+    assert await compare_stores(source, target) == []
+    await source.delete(HERE.manifest_key)
+    await SnapshotArchive(source).repair(location=HERE)
+    assert await source.get(HERE.manifest_key) is not None
 
 
 @async_test

@@ -20,6 +20,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
+from uuid import NAMESPACE_OID, uuid5
 
 from holdfast.documents.document import Document
 from holdfast.errors import IntegrityError, UnsupportedValueError, short_repr
@@ -342,20 +343,40 @@ def damaged_entry_error(key: str, problem: str) -> IntegrityError:
 def to_transcript(document: Document) -> list[TranscriptEntry]:
     """Return the entries of a session's document, as Claude Code stores them, one per line.
 
-    Messages of other tools, with a role and no type, become entries of the type of their role.
+    Messages of other tools, with a role and no type, become entries of the type of their role, with
+    the fields without which Claude Code does not find them.
 
     Raises:
         IntegrityError: An entry is damaged.
 
     """
-    return [to_entry(each) for each in read_transcript(document.snapshot)]
+    entries: list[TranscriptEntry] = []
+    parent: str | None = None
+    for stored in read_transcript(document.snapshot):
+        entry = stored
+        if is_plain_message(stored):
+            entry = {
+                "type": stored["role"],
+                "message": stored,
+                "uuid": str(uuid5(NAMESPACE_OID, f"{document.session_id}/{len(entries)}")),
+                "parentUuid": parent,
+                "sessionId": document.session_id,
+                "isSidechain": False,
+                "timestamp": f"{document.created_at:%Y-%m-%dT%H:%M:%S.000Z}",
+            }
+        entries.append(entry)
+        if isinstance(entry.get("uuid"), str):
+            parent = entry["uuid"]
+    return entries
 
 
-def to_entry(message: TranscriptEntry) -> TranscriptEntry:
-    """Return an entry, or the entry of a plain message."""
-    if "type" not in message and message.get("role") in MESSAGE_TYPES:
-        return {"type": message["role"], "message": message}
-    return message
+def is_plain_message(entry: TranscriptEntry) -> bool:
+    """Return whether an entry is a message of another tool that Claude Code can read."""
+    return (
+        "type" not in entry
+        and entry.get("role") in MESSAGE_TYPES
+        and isinstance(entry.get("content"), str | list)
+    )
 
 
 def encode_transcript(entries: Iterable[Mapping[str, Any]]) -> bytes:
@@ -369,7 +390,7 @@ def encode_transcript(entries: Iterable[Mapping[str, Any]]) -> bytes:
     for entry in entries:
         try:
             lines.append(json.dumps(entry, separators=(",", ":"), allow_nan=False))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise UnsupportedValueError(
                 f"transcript entry is not JSON: {error!s:.200}; remove the value, and export again"
             ) from error

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from holdfast.adapters.claude_location import find_main_agent
+from holdfast.adapters.claude_transcript import encode_transcript, to_transcript
 from holdfast.cli.completion import complete_agent_or_state, complete_ref, complete_session
 from holdfast.cli.console import (
     FAILED,
@@ -125,8 +126,9 @@ async def export(
     Example: holdfast state export research-bot --tag reason=incident --output incident.json.gz
     """
     tags = parse_tags(tag)
+    is_file = output != "-" and not is_stream(output)
     if as_ is not None:
-        require_transcript_format(as_, is_signed=sign is not None)
+        require_transcript_format(as_, output if is_file else None, is_signed=sign is not None)
     check_output(output)
     redaction = make_redactor(
         patterns=redact,
@@ -150,26 +152,22 @@ async def export(
             redact=redaction,
             sign=key,
         )
-        if as_ is not None:
-            others = (
-                []
-                if output == "-" or is_stream(output)
-                else await export_subagents(manager, location, redact=redaction)
-            )
-    if as_ is not None:
-        write_transcripts(found, others, output)
-        return
+        if as_ is not None and is_file:
+            others = await export_subagents(manager, location, redact=redaction)
+            write_transcripts(found, others, output)
+            return
+    chunks = found.chunks() if as_ is None else [encode_transcript(to_transcript(found))]
     if output == "-":
         try:
-            write_bytes(found.chunks())
+            write_bytes(chunks)
         except BrokenPipeError as error:
             out.drop(error)  # unlike other commands, this one has no other work to finish
             raise typer.Exit(FAILED) from None
         return
-    if is_stream(output):
-        write_stream(output, found.chunks())
-    else:
+    if is_file:
         manager.to_file(found, output)
+    else:
+        write_stream(output, chunks)
     taken = sum(each["count"] for each in found.extra["redactions"]) if redaction else 0
     print_line(
         f"{output}: {format_count(found.snapshot.count('messages'), 'message')}, "

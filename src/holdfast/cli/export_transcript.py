@@ -8,20 +8,18 @@ The transcripts of its sub-agents are written as Claude Code stores them, in a f
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import typer
 
 from holdfast.adapters.claude_location import subagent_prefix_of
 from holdfast.adapters.claude_transcript import (
-    encode_transcript,
     split_metadata,
     to_transcript,
     write_lines,
 )
-from holdfast.cli.console import err, format_count, print_line, write_bytes
+from holdfast.cli.console import err, format_count, print_line
 from holdfast.documents.document import Document
 from holdfast.errors import InvalidDocumentError
 from holdfast.snapshots.keys import AGENT, SnapshotLocation
@@ -30,10 +28,15 @@ from holdfast.transfer.manager import Redaction, SnapshotManager
 CLAUDE_CODE = "claude-code"
 
 
-def require_transcript_format(name: str, *, is_signed: bool) -> None:
-    """Fail unless a format is that of Claude Code, which has no signatures."""
+def require_transcript_format(name: str, file: str | None, *, is_signed: bool) -> None:
+    """Fail unless a format is that of Claude Code, which has no signatures, and so is its file."""
     if name != CLAUDE_CODE:
         raise typer.BadParameter(f"{name!r} must be {CLAUDE_CODE}", param_hint="--as")
+    if file is not None and Path(file).suffix != ".jsonl":
+        raise typer.BadParameter(
+            f"{file!r} must end with .jsonl, as Claude Code names transcripts",
+            param_hint="--output",
+        )
     if is_signed:
         raise typer.BadParameter("a transcript cannot be signed; omit --sign", param_hint="--sign")
 
@@ -58,19 +61,16 @@ def write_transcripts(
 ) -> None:
     """Write the transcript of a session, and those of its sub-agents beside it."""
     entries = to_transcript(document)
-    if output == "-":
-        write_bytes([encode_transcript(entries)])
-        return
     target = Path(output)
+    places = [target.with_suffix("") / validate_subpath(subpath) for subpath, _ in subagents]
     write_lines(entries, target)
-    for subpath, each in subagents:
+    for place, (_, each) in zip(places, subagents, strict=True):
         metadata, lines = split_metadata(to_transcript(each))
-        place = target.with_suffix("").joinpath(*validate_subpath(subpath).parts)
         place.parent.mkdir(parents=True, exist_ok=True)
         write_lines(lines, place.with_name(f"{place.name}.jsonl"))
         if metadata is not None:
-            text = json.dumps({name: metadata[name] for name in metadata if name != "type"})
-            place.with_name(f"{place.name}.meta.json").write_text(text, encoding="utf-8")
+            fields = {name: metadata[name] for name in metadata if name != "type"}
+            write_lines([fields], place.with_name(f"{place.name}.meta.json"))
     print_line(
         f"{output}: {format_count(len(entries), 'entry')} of "
         f"{document.agent_id}/{document.session_id}"
@@ -79,14 +79,17 @@ def write_transcripts(
     )
 
 
-def validate_subpath(subpath: str) -> PurePosixPath:
+def validate_subpath(subpath: str) -> str:
     """Return the path of a sub-agent's transcript in the folder of its session.
 
     Raises:
-        InvalidDocumentError: It would lead out of the folder.
+        InvalidDocumentError: It is not a plain path, and may lead out of the folder.
 
     """
-    path = PurePosixPath(subpath)
-    if path.is_absolute() or "\\" in subpath or ":" in subpath or ".." in path.parts:
-        raise InvalidDocumentError(f"sub-agent path {subpath!r} leads out of the session's folder")
-    return path
+    parts = subpath.split("/")
+    if any(each in ("", ".", "..") for each in parts) or set(subpath) & set("\\:\0"):
+        raise InvalidDocumentError(
+            f"sub-agent path {subpath!r} leads out of the session's folder, or is not a plain "
+            "path; export without sub-agents to stdout: --output -"
+        )
+    return subpath

@@ -258,6 +258,19 @@ def decode_marked_locations(entry: Entry, session_id: str) -> frozenset[Snapshot
         return None
 
 
+async def is_being_deleted(state_store: StateStore, location: SnapshotLocation) -> bool:
+    """Tell whether the mark of a deletion, running or interrupted, names a location.
+
+    A damaged mark names all.
+    """
+    key = deletion_mark_key(location.session_id)
+    entry = (await read_entries(state_store, [key])).get(key)
+    if not isinstance(entry, Entry):
+        return entry is not None
+    marked = decode_marked_locations(entry, location.session_id)
+    return marked is None or location in marked
+
+
 def belongs_to_incarnation(
     location: SnapshotLocation, key: str, entry: Entry | IntegrityError, incarnation: str
 ) -> bool:

@@ -15,9 +15,10 @@ from holdfast.errors import ConflictError, IntegrityError
 from holdfast.log.event_log import Position
 from holdfast.log.segment import decode_segment
 from holdfast.log.timeline import Timeline, parse_seq
+from holdfast.snapshots.delete import is_being_deleted
 from holdfast.snapshots.discovery import find_incarnations, find_index_keys
 from holdfast.snapshots.incarnation import INDEX_VALUE
-from holdfast.snapshots.keys import SnapshotLocation, deletion_mark_key, index_key
+from holdfast.snapshots.keys import SnapshotLocation, index_key
 from holdfast.snapshots.manifest import SnapshotManifest, decode_manifest
 from holdfast.snapshots.records import decode_record
 from holdfast.snapshots.verify import verify_session
@@ -44,7 +45,7 @@ async def repair_session(state_store: StateStore, location: SnapshotLocation) ->
 
     """
     result = RepairResult()
-    if await state_store.get(deletion_mark_key(location.session_id)) is not None:
+    if await is_being_deleted(state_store, location):
         return result  # the next reader finishes the deletion
     entry = (await read_entries(state_store, [location.manifest_key])).get(location.manifest_key)
     known = None

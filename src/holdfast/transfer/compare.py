@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from holdfast.errors import IntegrityError, InvalidDocumentError
 from holdfast.log.segment import decode_segment
 from holdfast.snapshots.archive import SnapshotArchive
-from holdfast.snapshots.keys import SnapshotLocation, deletion_mark_key, index_key
+from holdfast.snapshots.delete import is_being_deleted
+from holdfast.snapshots.keys import SnapshotLocation, index_key
 from holdfast.snapshots.manifest import SnapshotManifest, read_manifest
 from holdfast.snapshots.order import id_entries_prefix
 from holdfast.stores.base import StateStore
@@ -52,8 +53,7 @@ async def compare_sessions(
 
     """
     async for location in list_locations(source, None, None):
-        # A damaged deletion mark is one, too.
-        if await read_entries(source, [deletion_mark_key(location.session_id)]):
+        if await is_being_deleted(source, location):
             continue
         verification = await SnapshotArchive(target).verify(location=location)
         damaged = {each.key for each in verification.damage}

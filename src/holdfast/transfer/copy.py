@@ -16,9 +16,10 @@ from holdfast.errors import ConflictError, IntegrityError, InvalidDocumentError
 from holdfast.log.event_log import EventLog
 from holdfast.log.segment import decode_segment
 from holdfast.log.timeline import Timeline
+from holdfast.snapshots.delete import is_being_deleted
 from holdfast.snapshots.discovery import iterate_locations
 from holdfast.snapshots.incarnation import Incarnation
-from holdfast.snapshots.keys import SnapshotLocation, deletion_mark_key, index_key, validate_id
+from holdfast.snapshots.keys import SnapshotLocation, index_key, validate_id
 from holdfast.snapshots.manifest import SnapshotManifest, read_manifest, read_manifests
 from holdfast.snapshots.order import id_entries_prefix
 from holdfast.snapshots.records import decode_record
@@ -107,8 +108,8 @@ async def copy_session(
         IntegrityError: An entry is damaged; what could be copied was copied.
 
     """
-    if await source.get(deletion_mark_key(location.session_id)) is not None:
-        return CopyResult()  # it is being deleted
+    if await is_being_deleted(source, location):
+        return CopyResult()
     stored = await read_manifest(source, location)
     if stored.etag is None or stored.manifest.is_claim:
         return CopyResult()  # leftovers of a session that was never created, or was deleted

@@ -25,8 +25,9 @@ from holdfast.log.keyframe import encode_keyframe
 from holdfast.log.linked_events import EVENTS_PER_BLOCK, EventBlock, LinkedEvents
 from holdfast.log.timeline import LoadedState, Timeline
 from holdfast.sessions.session import Session
+from holdfast.snapshots.delete import is_being_deleted
 from holdfast.snapshots.incarnation import PASSIVE_EVENT_TYPES, Incarnation
-from holdfast.snapshots.keys import AGENT, SnapshotLocation, deletion_mark_key
+from holdfast.snapshots.keys import AGENT, SnapshotLocation
 from holdfast.snapshots.session_snapshot import utc_now
 from holdfast.snapshots.session_state import MESSAGES
 from holdfast.state.diff import Changes, Diff
@@ -119,7 +120,7 @@ async def read_session(
     An interrupted deletion is finished first. In a read-only store it counts as finished.
     """
     incarnation, _, loaded = await Incarnation.open(state_store, location)
-    if await state_store.get(deletion_mark_key(location.session_id)) is not None:
+    if await is_being_deleted(state_store, location):
         incarnation = Incarnation(state_store, location)
         loaded = LoadedState.empty()
     return incarnation, loaded

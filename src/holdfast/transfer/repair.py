@@ -23,8 +23,9 @@ from holdfast.errors import (
 from holdfast.log.keyframe import damaged_keyframe_error, decode_keyframe
 from holdfast.log.segment import StoredSegment, damaged_segment_error, decode_segment
 from holdfast.log.timeline import Timeline
+from holdfast.snapshots.delete import is_being_deleted
 from holdfast.snapshots.discovery import find_first_key
-from holdfast.snapshots.keys import SnapshotLocation, deletion_mark_key
+from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.manifest import SnapshotManifest, decode_manifest
 from holdfast.snapshots.order import decode_id_entry, id_entries_prefix
 from holdfast.snapshots.records import decode_record
@@ -112,7 +113,7 @@ class CopyRepair:
 
     async def run(self) -> CopyRepairResult:
         """Examine all entries, then write."""
-        if await self.target.get(deletion_mark_key(self.location.session_id)) is not None:
+        if await is_being_deleted(self.target, self.location):
             return self.result  # the next writer finishes the deletion
         if await find_first_key(self.target, self.location.prefix, "") is None:
             return self.result

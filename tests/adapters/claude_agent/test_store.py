@@ -292,6 +292,18 @@ async def test_a_damaged_record_or_summary_is_found():
 
 
 @async_test
+async def test_a_record_that_is_written_again_has_the_time_of_the_append(monkeypatch):
+    store = ObservedStore()
+    adapter = HoldfastSessionStore(store)
+    monkeypatch.setattr("holdfast.adapters.claude_agent.store.now_in_ms", lambda: 1_000)
+    await adapter.append(KEY, TALK)  # its events are later
+    expected = [{"session_id": KEY["session_id"], "mtime": 1_000}]
+    (record,) = store.keys_with("claude_agent/summary.json")
+    await store.delete(record)
+    assert await adapter.list_sessions(PROJECT) == expected
+
+
+@async_test
 async def test_a_damaged_session_does_not_hide_others_in_lists():
     store = ObservedStore()
     adapter = HoldfastSessionStore(store)

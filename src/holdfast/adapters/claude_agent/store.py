@@ -22,6 +22,7 @@ from holdfast.adapters.claude_agent.listing import (
 )
 from holdfast.adapters.claude_location import locate_transcript, subagent_prefix
 from holdfast.adapters.claude_transcript import (
+    APPENDED_EVENT,
     TranscriptEntry,
     TranscriptWriter,
     has_entry,
@@ -249,10 +250,11 @@ def build_record(session: Session, key: SessionKey) -> TranscriptRecord:
     mtime = 0 if head is None else head["mtime"]
     segments = session.committer.tail.segments
     events: Sequence[Event] = segments[-1].events() if segments else ()
-    active_at = session.committer.incarnation.manifest.active_at
-    times = [each.at for each in events] + ([active_at] if active_at else [])
-    newest = max([mtime, *map(to_ms, times)])
-    return TranscriptRecord(newest, None if is_empty(state) else fold_summary(key, state, []))
+    if head is None or all(each.type != APPENDED_EVENT for each in events):
+        active_at = session.committer.incarnation.manifest.active_at
+        times = [each.at for each in events] + ([active_at] if active_at else [])
+        mtime = max([mtime, *map(to_ms, times)])
+    return TranscriptRecord(mtime, None if is_empty(state) else fold_summary(key, state, []))
 
 
 def fold_summary(key: SessionKey, state: Any, added: Sequence[TranscriptEntry]) -> dict[str, Any]:
