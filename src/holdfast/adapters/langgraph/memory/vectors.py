@@ -195,8 +195,10 @@ def score_with_numpy() -> Callable[[Sequence[float], Sequence[bytes]], list[floa
     def score(query: Sequence[float], vectors: Sequence[bytes]) -> list[float]:
         own = np.asarray(query, dtype=np.float64)
         matrix = np.frombuffer(b"".join(vectors), dtype="<f4").reshape(len(vectors), len(own))
-        norms = np.linalg.norm(matrix.astype(np.float64), axis=1) * np.linalg.norm(own)
-        products = matrix.astype(np.float64) @ own
+        # Sums in float64, without a copy of the matrix.
+        squares = np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64)
+        norms = np.sqrt(squares) * np.linalg.norm(own)
+        products = np.einsum("ij,j->i", matrix, own, dtype=np.float64)
         scores = np.divide(products, norms, out=np.zeros_like(products), where=norms != 0)
         found: list[float] = scores.tolist()
         return found
