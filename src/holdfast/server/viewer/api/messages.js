@@ -64,12 +64,8 @@ export function parseMessage(message) {
 
 /** Parse an item of OpenAI's Responses API that is a message by itself. */
 function parseResponseItem(item) {
-  const field = typeof item.type === "string" ? ITEM_CALLS[item.type] : undefined;
-  if (field) {
-    const id = text(item.call_id ?? item.id);
-    const block = { kind: "call", id, name: text(item.name ?? item.type), input: item[field] };
-    return { role: "assistant", name: "", blocks: [block], rest: {} };
-  }
+  const call = itemCall(item);
+  if (call) return { role: "assistant", name: "", blocks: [call], rest: {} };
   if (ITEM_RESULTS.includes(item.type)) {
     const block = { kind: "result", id: text(item.call_id), content: item.output };
     return { role: "tool", name: "", blocks: [block], rest: {} };
@@ -80,6 +76,12 @@ function parseResponseItem(item) {
     return { role: "assistant", name: "", blocks: [{ kind: "thinking", text: thoughts }], rest };
   }
   return null;
+}
+
+function itemCall(item) {
+  const field = ITEM_CALLS[text(item.type)];
+  if (!field) return null;
+  return { kind: "call", id: text(item.call_id ?? item.id), name: text(item.name ?? item.type), input: item[field] };
 }
 
 /** Return the results in the lists of Letta's and Grampus' messages. */
@@ -131,14 +133,11 @@ function typedPart(part) {
   if (type.endsWith("tool_result")) {
     return { kind: "result", id: text(part.tool_use_id), content: part.content, failed: part.is_error === true };
   }
-  if (type === "function_call") {
-    return { kind: "call", id: text(part.call_id), name: text(part.name), input: part.arguments };
-  }
   if (type === "function_result") {
     const failed = part.exception !== undefined && part.exception !== null;
     return { kind: "result", id: text(part.call_id), content: part.result, failed };
   }
-  return null;
+  return itemCall(part);
 }
 
 /** Parse a part of Pydantic AI's messages. */
