@@ -207,6 +207,13 @@ def test_import_a_codex_rollout(run):
     assert run("state", "verify", session, *NEW).code == 0
 
 
+def test_a_file_without_sessions_is_told(run, tmp_path):
+    (tmp_path / "none.af").write_text('{"agents": [], "blocks": [], "tools": []}')
+    ran = run("state", "import", "none.af", *NEW)
+    assert (ran.code, ran.out) == (0, "none.af has no sessions; nothing was imported\n")
+    assert run("state", "import", "none.af", "--format", "json", *NEW).out == "[]\n"
+
+
 def test_import_the_agents_of_a_letta_file(run):
     ran = run("state", "import", str(SAMPLES / "letta/team.af"), *NEW)
     assert "new session planner/team" in ran.out

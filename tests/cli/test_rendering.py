@@ -84,7 +84,7 @@ def test_diff_texts_shows_one_line_of_context():
             "user",
             '{"toolResult": {"toolUseId": "1"}}',
         ),
-        # Claude Code, Pydantic AI, ADK, Agent Framework and A2A
+        # Claude Code, Pydantic AI, ADK, Agent Framework, Letta, Grampus and A2A
         (
             {
                 "type": "assistant",
@@ -130,6 +130,24 @@ def test_diff_texts_shows_one_line_of_context():
             },
             "tool",
             "42",
+        ),
+        (
+            {
+                "role": "tool",
+                "content": [{"type": "text", "text": "OK"}],
+                "tool_returns": [
+                    {"tool_call_id": "a", "func_response": "sun"},
+                    {"tool_call_id": "b", "func_response": None},
+                    {"status": "success"},
+                ],
+            },
+            "tool",
+            'OK\nsun\n{"tool_call_id": "b", "func_response": null}',
+        ),
+        (
+            {"role": "tool", "content": None, "tool_results": [{"tool_call_id": "a", "output": 5}]},
+            "tool",
+            '{"tool_call_id": "a", "output": 5}',
         ),
         ({"role": "ROLE_AGENT", "messageId": "m", "parts": [{"text": "hm"}]}, "assistant", "hm"),
         ({"role": "assistant", "content": ""}, "assistant", '{"role": "assistant", "content": ""}'),

@@ -175,6 +175,16 @@ def test_a_damaged_last_line_with_a_line_feed_is_refused(read):
         read(say("one"), b'{"timestamp":')
 
 
+def test_a_lone_surrogate_is_named_as_the_reason(read):
+    with pytest.raises(InvalidDocumentError, match=r"line 2 of rollout.jsonl.*lone surrogate"):
+        read(say("\ud83d"), say("two"))
+
+
+def test_a_file_without_a_complete_line_is_refused(write):
+    with pytest.raises(InvalidDocumentError, match="no complete line"):
+        holdfast.importers.read(write(b'{"timestamp":', end=b""), format="codex")
+
+
 def test_a_compaction_without_a_replacement_keeps_the_users_messages(read):
     document = read(
         say("<environment_context>x</environment_context>"),

@@ -136,6 +136,46 @@ FRAMEWORK_MESSAGES = {
             "contents": [{"type": "text", "text": "At nine."}],
         },
     ],
+    "codex": [
+        {"type": "message", "role": "user", "content": [{"text": "Is it open?"}]},
+        {"type": "custom_tool_call", "call_id": "c1", "name": "look_up", "input": "1"},
+        {"type": "custom_tool_call_output", "call_id": "c1", "output": "from nine"},
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "At nine."}]},
+    ],
+    "letta": [
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "Is it open?"}],
+            "tool_call_id": None,
+        },
+        {
+            "role": "assistant",
+            "content": [{"type": "reasoning", "reasoning": "I look."}],
+            "tool_calls": [{"id": "c1", "function": {"name": "look_up", "arguments": "{}"}}],
+            "tool_call_id": None,
+        },
+        {
+            "role": "tool",
+            "content": [{"type": "text", "text": "OK"}],
+            "tool_call_id": "c1",
+            "tool_returns": [{"tool_call_id": "c1", "func_response": "from nine"}],
+        },
+        {"role": "assistant", "content": "At nine.", "tool_call_id": None, "tool_returns": []},
+    ],
+    "grampus": [
+        {"role": "user", "content": "Is it open?", "tool_calls": [], "tool_results": []},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "c1", "name": "look_up", "arguments": {"q": 1}}],
+        },
+        {
+            "role": "tool",
+            "content": None,
+            "tool_results": [{"tool_call_id": "c1", "output": "from nine"}],
+        },
+        {"role": "assistant", "content": "At nine.", "tool_calls": [], "tool_results": []},
+    ],
 }
 
 

@@ -123,6 +123,8 @@ async def import_(
                 print_import_result(result, store, kept)
                 if result.signed_by:
                     print_line(f"signed by {format_signers(result.signed_by, keys or [])}")
+    if format is Format.table and not results:
+        print_line(f"{source.name} has no sessions; nothing was imported")
     if format is Format.json:
         print_json([asdict(each) for each in results] if found.is_list else asdict(results[0]))
 

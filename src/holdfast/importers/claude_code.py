@@ -21,7 +21,6 @@ from holdfast.adapters.claude_transcript import (
     infer_transcript_status,
 )
 from holdfast.documents.document import Document
-from holdfast.documents.json_file import parse_json
 from holdfast.errors import InvalidDocumentError, short_repr
 from holdfast.ids import new_id
 from holdfast.importers.history import SESSION_STARTED, link_document
@@ -29,9 +28,9 @@ from holdfast.importers.source import (
     COMPRESSED_SUFFIX,
     DEFAULT_AGENT_ID,
     Source,
-    has_lone_surrogate,
     open_source,
 )
+from holdfast.importers.transcript import IncompleteLine, iterate_lines
 from holdfast.log.event import EventDraft
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.session_snapshot import utc_now
@@ -109,17 +108,9 @@ def read_lines(source: Source) -> Iterator[tuple[int, Any]]:
         InvalidDocumentError: Another line is not JSON.
 
     """
-    lines = source.text.split(b"\n")
-    for number, line in enumerate(lines, 1):
-        if not line or line.isspace():
-            continue
-        try:
-            yield number, parse_json(line, f"line {number} of {source.name}")
-        except InvalidDocumentError:
-            if has_lone_surrogate(line):
-                yield number, json.loads(line)
-            elif number < len(lines):
-                raise
+    for number, line in iterate_lines(source):
+        if not isinstance(line, IncompleteLine):
+            yield number, line
 
 
 def is_entry(entry: Any) -> bool:

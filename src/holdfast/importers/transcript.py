@@ -6,17 +6,27 @@ from the others, so that the transcript before it can be imported. Every other l
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.documents.json_file import parse_json
-from holdfast.errors import InvalidDocumentError, short_repr
-from holdfast.importers.source import Source
+from holdfast.errors import InvalidDocumentError
+from holdfast.importers.expect import expect_object
+from holdfast.importers.source import Source, has_lone_surrogate
 
 EVENT_NAME = re.compile(r"[a-z0-9_]{1,64}")
 INCOMPLETE = "transcript.incomplete"
 """The type of the event that holds an incomplete last line."""
+
+
+@dataclass(frozen=True, slots=True)
+class IncompleteLine:
+    """A last line without a line feed that is not JSON."""
+
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,34 +38,50 @@ class Transcript:
     """The number and text of a last line that is not complete."""
 
 
-def read_transcript(source: Source) -> Transcript:
-    """Return the lines of a JSON Lines file.
+def iterate_lines(source: Source) -> Iterator[tuple[int, Any]]:
+    """Yield the parsed lines of a JSON Lines file that are not empty, with their numbers.
 
-    A last line without a line feed that is not JSON is incomplete.
+    The last may be an `IncompleteLine`. Texts may have lone surrogates, which some programs write.
 
     Raises:
-        InvalidDocumentError: This is not a text file, or a line is not a JSON object.
+        InvalidDocumentError: This is not a text file, or another line is not JSON.
 
     """
     raw_lines = source.text.split(b"\n")
-    lines: list[tuple[int, dict[str, Any]]] = []
     for number, raw in enumerate(raw_lines, 1):
         if not raw or raw.isspace():
             continue
-        where = f"line {number} of {source.name}"
         try:
-            line = parse_json(raw, where)
+            line = parse_json(raw, f"line {number} of {source.name}")
         except InvalidDocumentError:
-            if number < len(raw_lines) or not lines:
+            if has_lone_surrogate(raw):
+                line = json.loads(raw)
+            elif number < len(raw_lines):
                 raise
-            text = raw.decode(errors="replace")
-            return Transcript(lines, {"line": number, "text": text})
-        if not isinstance(line, dict):
-            raise InvalidDocumentError(f"{where} must be an object, got {short_repr(line)}")
-        lines.append((number, line))
+            else:
+                line = IncompleteLine(raw.decode(errors="replace"))
+        yield number, line
+
+
+def read_transcript(source: Source) -> Transcript:
+    """Return the lines of a JSON Lines file.
+
+    Raises:
+        InvalidDocumentError: This is not a text file, has no complete line, or a line is not a JSON
+            object.
+
+    """
+    lines: list[tuple[int, dict[str, Any]]] = []
+    incomplete: dict[str, Any] | None = None
+    for number, line in iterate_lines(source):
+        if isinstance(line, IncompleteLine):
+            incomplete = {"line": number, "text": line.text}
+        else:
+            lines.append((number, expect_object(line, f"line {number} of {source.name}")))
     if not lines:
-        raise InvalidDocumentError(f"{source.name} is empty")
-    return Transcript(lines)
+        problem = "is empty" if incomplete is None else "has no complete line of JSON"
+        raise InvalidDocumentError(f"{source.name} {problem}")
+    return Transcript(lines, incomplete)
 
 
 def read_first_line(source: Source) -> Any:

@@ -73,7 +73,7 @@ def message_parts(message: Any) -> Iterator[dict[str, Any]]:
 
 
 def message_texts(message: dict[str, Any]) -> Iterator[str | dict[str, Any]]:
-    """Yield the texts of a message, and its parts that are neither text nor a tool call."""
+    """Yield the texts and results of a message, and its parts that are no text nor tool call."""
     inner = unwrap_message(message)
     for name in (*PARTS, "output"):
         content = inner.get(name)
@@ -87,6 +87,12 @@ def message_texts(message: dict[str, Any]) -> Iterator[str | dict[str, Any]]:
             elif isinstance(part, dict) and next(part_calls(part), None) is None:
                 found = part_text(part)
                 yield part if found is None else found
+    for name in RESULT_LISTS:
+        results = inner.get(name)
+        for result in results if isinstance(results, list | tuple) else ():
+            if isinstance(result, dict) and result.get("tool_call_id") is not None:
+                given = result.get("func_response", result.get("output"))
+                yield given if isinstance(given, str) else result
 
 
 def part_text(part: dict[str, Any]) -> str | None:

@@ -65,20 +65,25 @@ class ThreadRollback:
     error: HoldfastError | None = None
 
 
-def parse_time(time: object) -> dt.datetime:
-    """Return a time given as a datetime or ISO 8601 text.
+def parse_time(time: object, name: str = "to") -> dt.datetime:
+    """Return a time given as a datetime or ISO 8601 text; ``name`` is that of the argument.
 
     Raises:
         TypeError: It is neither.
         ValueError: It is not a valid time, or has no time zone.
 
     """
-    parsed = dt.datetime.fromisoformat(time) if isinstance(time, str) else time
+    try:
+        parsed = dt.datetime.fromisoformat(time) if isinstance(time, str) else time
+    except ValueError:
+        raise ValueError(
+            f"{name} must be an ISO 8601 time such as 2026-11-16T12:00:00Z, got {short_repr(time)}"
+        ) from None
     if not isinstance(parsed, dt.datetime):
-        raise TypeError(f"to must be a datetime or its ISO 8601 text, got {short_repr(time)}")
+        raise TypeError(f"{name} must be a datetime or its ISO 8601 text, got {short_repr(time)}")
     if parsed.tzinfo is None:
         raise ValueError(
-            f"to must have a time zone, got {short_repr(time)}; add tzinfo=datetime.UTC"
+            f"{name} must have a time zone, got {short_repr(time)}; add tzinfo=datetime.UTC"
         )
     return parsed
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 
 import pytest
+from langgraph.store.base import InvalidNamespaceError
 
 from holdfast import NotFoundError, RetentionPolicy, Session, SnapshotArchive
 from holdfast.adapters.langgraph import HoldfastStore
@@ -52,8 +53,12 @@ def test_an_item_at_an_earlier_time_or_event(memory, times):
         memory.get_at(USER, "a", 99)
     with pytest.raises(ValueError, match="time zone"):
         memory.get_at(USER, "a", dt.datetime(2026, 1, 1))
-    with pytest.raises(TypeError, match="datetime"):
+    with pytest.raises(TypeError, match="at must be a datetime"):
         memory.get_at(USER, "a", None)
+    with pytest.raises(ValueError, match="at must be an ISO 8601 time.*'yesterday'"):
+        memory.get_at(USER, "a", "yesterday")
+    with pytest.raises(InvalidNamespaceError, match="tuple"):
+        memory.history("users", "a")
 
 
 def test_restore_an_item(memory, times):
@@ -111,3 +116,17 @@ def test_the_command_line_compares_and_restores_memories(tmp_path, capsys):
     with HoldfastStore.from_url(url) as memory:
         assert memory.get(USER, "food").value == {"likes": "soup"}
         assert memory.list_namespaces() == [USER]
+
+
+def test_a_value_that_is_no_item_ends_the_history_of_an_item(memory):
+    memory.put(USER, "a", {"n": 1})
+
+    @async_test
+    async def overwrite():
+        session = await Session.open(memory.state_store, agent_id="memory", session_id="users.7")
+        async with session:
+            session.set("a", 5)
+
+    overwrite()
+    assert memory.get(USER, "a") is None
+    assert [each.value for each in memory.history(USER, "a")] == [{"n": 1}, None]

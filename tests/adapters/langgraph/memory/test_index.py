@@ -6,7 +6,7 @@ import pytest
 from langgraph.store.base import PutOp
 
 from adapters.langgraph.memory.embedding import LetterCounts
-from holdfast import IntegrityError, Session, open_state_store
+from holdfast import IntegrityError, Session, UnsupportedValueError, open_state_store
 from holdfast.adapters.langgraph import HoldfastStore
 from holdfast.adapters.langgraph.memory import vectors
 from support.async_tests import async_test
@@ -148,3 +148,23 @@ def test_damaged_entries_are_reported(indexed, space, entry):
     damage()
     with pytest.raises(IntegrityError, match=f"'one' in namespace '{space}'"):
         indexed.search(USER, query="a")
+
+
+def test_what_cannot_be_embedded_is_one_clear_error(memory):
+    index = {"dims": 2, "embed": lambda texts: [[1.0, 2.0] for _ in texts]}
+    whole = HoldfastStore(memory.state_store, index=index)
+    with pytest.raises(UnsupportedValueError, match="'a' cannot be embedded.*index=False"):
+        whole.put(USER, "a", {"data": b"x"})
+    whole.put(USER, "a", {"data": b"x"}, index=False)
+    assert whole.get(USER, "a").value == {"data": b"x"}
+
+
+@pytest.mark.parametrize("vector", [[1.0], [float("nan"), 1.0], [1e300, 1.0]])
+def test_an_invalid_vector_is_refused(memory, vector):
+    index = {"dims": 2, "embed": lambda texts: [vector for _ in texts]}
+    indexed = HoldfastStore(memory.state_store, index=index)
+    with pytest.raises(ValueError, match="an embedding has"):
+        indexed.put(USER, "a", {"text": "x"})
+    memory.put(USER, "a", {"text": "x"})
+    with pytest.raises(ValueError, match="an embedding has"):
+        indexed.search(USER, query="x")

@@ -199,6 +199,14 @@ def test_a_filter_compares_nested_values(memory):
     assert keys(n=None) == ["c"]
 
 
+def test_a_filter_compares_texts(memory):
+    memory.put(USER, "a", {"on": "2026-01-31"})
+    memory.put(USER, "b", {"on": "2026-02-01"})
+    memory.put(USER, "c", {"on": 3})
+    found = memory.search(USER, filter={"on": {"$gte": "2026-02-01"}})
+    assert [each.key for each in found] == ["b"]
+
+
 @pytest.mark.parametrize(
     ("op", "error", "text"),
     [
@@ -212,11 +220,12 @@ def test_a_filter_compares_nested_values(memory):
         (PutOp(("a",), "\ud800", {}), UnsupportedValueError, "surrogate"),
         (PutOp(("a",), "a", [1]), UnsupportedValueError, "mapping"),
         (PutOp(("a",), "a", {}, ttl=float("inf")), ValueError, "minutes"),
-        (PutOp(("a",), "a", {}, ttl=1e300), ValueError, "minutes"),
+        (PutOp(("b",), "a", {}, ttl=1e300), ValueError, "minutes"),
         (SearchOp((), {"a": {"$in": [1]}}), ValueError, r"unknown operator '\$in'"),
-        (SearchOp((), {"a": {"$gt": "x"}}), ValueError, r"\$gt compares numbers"),
+        (SearchOp((), {"a": {"$gt": [1]}}), ValueError, r"\$gt compares numbers and texts"),
         (SearchOp((), [1]), TypeError, "filter must be a dict"),
         (SearchOp((), limit=-1), ValueError, "limit"),
+        (ListNamespacesOp(max_depth=-1), ValueError, "max_depth"),
         (ListNamespacesOp((MatchCondition("infix", ("a",)),)), ValueError, "infix"),
         ("get", ValueError, "unknown operation 'get'"),
     ],
@@ -235,3 +244,7 @@ def test_invalid_arguments_are_refused():
         HoldfastStore(store, agent_id="")
     with pytest.raises(TypeError, match="index must be a dict"):
         HoldfastStore(store, index={"dims": 3})
+    with pytest.raises(TypeError, match="list of paths, got 'text'"):
+        HoldfastStore(store, index={"dims": 3, "embed": len, "fields": "text"})
+    with pytest.raises(TypeError, match="ttl must be a dict"):
+        HoldfastStore(store, ttl=60)

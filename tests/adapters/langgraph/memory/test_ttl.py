@@ -7,9 +7,10 @@ import threading
 
 import pytest
 
-from holdfast import open_state_store
+from holdfast import StateStoreError, open_state_store
 from holdfast.adapters.langgraph import HoldfastStore
 from holdfast.adapters.langgraph.memory import batch, changes
+from holdfast.adapters.langgraph.memory.sweeper import Sweeper
 from support.http_server import wait_until
 
 USER = ("users", "7")
@@ -144,3 +145,39 @@ def test_without_a_configuration_no_sweeper_is_started(memory):
     assert memory.start_ttl_sweeper().done()
     memory.put(USER, "a", {"n": 1}, ttl=5)
     assert memory.get(USER, "a") is not None
+
+
+def test_an_item_that_had_expired_is_not_part_of_the_past(memory):
+    memory.put(USER, "old", {"n": 1}, ttl=-1)
+    memory.put(USER, "a", {"n": 2}, ttl=60)
+    at = dt.datetime.now(dt.UTC)
+    memory.put(USER, "a", {"n": 3})
+    assert memory.get_at(USER, "old", at) is None
+    memory.restore_namespace(USER, at)
+    assert [(each.key, each.value) for each in memory.search(USER)] == [("a", {"n": 2})]
+
+
+def test_items_with_a_ttl_are_read_from_a_read_only_store(tmp_path):
+    url = f"sqlite:///{tmp_path}/memory.db"
+    with HoldfastStore.from_url(url) as memory:
+        memory.put(USER, "a", {"n": 1}, ttl=60)
+    with HoldfastStore.from_url(f"{url}?read_only=1") as memory:
+        assert memory.get(USER, "a").value == {"n": 1}
+        assert [each.key for each in memory.search(())] == ["a"]
+
+
+def test_a_sweep_that_is_stopped_by_a_close_logs_no_error(caplog):
+    began, closed = threading.Event(), threading.Event()
+
+    def sweep():
+        began.set()
+        assert closed.wait(5)
+        raise StateStoreError("closed")
+
+    sweeper = Sweeper(sweep)
+    sweeper.start(1e-6)
+    assert began.wait(5)
+    sweeper.stop(timeout=0)
+    closed.set()
+    assert sweeper.stop(timeout=5)
+    assert not caplog.records

@@ -28,6 +28,7 @@ from holdfast.adapters.langgraph.memory.filters import (
 )
 from holdfast.adapters.langgraph.memory.layout import (
     VECTORS,
+    Expiry,
     Namespace,
     StoredItem,
     get_item,
@@ -185,9 +186,11 @@ class Batch:
 
     def _note_read(self, items: Sequence[StoredItem], *, refresh_ttl: bool) -> None:
         """Note which items were read, if that keeps them longer."""
+        if not (refresh_ttl and self.pool.state_store.writable):
+            return
         now = read_clock()
         for item in items:
-            if refresh_ttl and item.expiry is not None and item.expiry.is_refresh_due(now):
+            if item.expiry is not None and item.expiry.is_refresh_due(now):
                 changes = self._changes.setdefault(item.namespace, NamespaceChanges())
                 changes.refreshed.add(item.key)
 
@@ -259,7 +262,10 @@ class Batch:
 
         """
         for number, candidates in self._candidates.items():
-            page = rank(candidates, queries[candidates.op.query or ""])
+            query = queries[candidates.op.query or ""]
+            if self.index is not None:
+                self.index.pack(query)  # checks it
+            page = rank(candidates, query)
             self._note_read([item for item, _ in page], refresh_ttl=candidates.op.refresh_ttl)
             self.results[number] = [item.to_search_item(score) for item, score in page]
         if self.index is not None:
@@ -318,12 +324,18 @@ def validate_op(op: Op) -> Op:
             raise UnsupportedValueError(
                 f"value of {op.key!r} must be a mapping, got {short_repr(op.value)}"
             )
+        if isinstance(op, PutOp) and op.ttl is not None:
+            Expiry.after(read_clock(), op.ttl)  # an invalid TTL is refused before any write
         return op._replace(namespace=validate_labels(op.namespace))
     if isinstance(op, SearchOp | ListNamespacesOp):
         for name, number in (("limit", op.limit), ("offset", op.offset)):
             if not isinstance(number, int) or number < 0:
                 raise ValueError(f"{name} must be an int of at least 0, got {short_repr(number)}")
         if isinstance(op, ListNamespacesOp):
+            if not isinstance(op.max_depth, int | None) or (op.max_depth or 0) < 0:
+                raise ValueError(
+                    f"max_depth must be None or an int of at least 0, got {op.max_depth!r}"
+                )
             for condition in op.match_conditions or ():
                 validate_labels(condition.path)
                 matches_condition((), condition)

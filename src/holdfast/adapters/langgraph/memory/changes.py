@@ -131,16 +131,18 @@ def refresh_items(session: Session, keys: Collection[str], now: dt.datetime) -> 
 
 def delete_expired_items(session: Session) -> int:
     """Record the removal of all items that have expired; return their number."""
-    state, now = session.snapshot(), read_clock()
-    keys = []
-    for _, key, entry in state.items(EXPIRY):
-        expiry = read_expiry(entry, key)
-        if expiry is not None and expiry.at <= now:
-            keys.append(key)
+    state = session.snapshot()
+    keys = list_expired(state, read_clock())
     if keys:
         pairs = [pair for key in keys for pair in list_entries(state, key)]
         record_changes(session, EXPIRED_EVENT, {"keys": keys}, {"set": [], "delete": pairs})
     return len(keys)
+
+
+def list_expired(state: Snapshot, now: dt.datetime) -> list[str]:
+    """Return the keys of the items that have expired."""
+    expiries = ((key, read_expiry(entry, key)) for _, key, entry in state.items(EXPIRY))
+    return [key for key, expiry in expiries if expiry is not None and expiry.at <= now]
 
 
 def record_changes(session: Session, type_: str, data: dict[str, Any], changes: Changes) -> None:

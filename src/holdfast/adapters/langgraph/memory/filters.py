@@ -11,7 +11,7 @@ from langgraph.store.base import MatchCondition
 from holdfast.errors import short_repr
 
 EQUALITY: dict[str, Callable[[Any, Any], bool]] = {"$eq": operator.eq, "$ne": operator.ne}
-ORDER: dict[str, Callable[[float, float], bool]] = {
+ORDER: dict[str, Callable[[Any, Any], bool]] = {
     "$gt": operator.gt,
     "$gte": operator.ge,
     "$lt": operator.lt,
@@ -23,7 +23,7 @@ def matches_filter(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -
     """Tell whether the value of an item matches a filter.
 
     Raises:
-        ValueError: The filter has an unknown operator, or compares with what is not a number.
+        ValueError: The filter has an unknown operator, or compares with what has no order.
 
     """
     return not wanted or all(matches(value.get(key), each) for key, each in wanted.items())
@@ -52,7 +52,7 @@ def is_operators(wanted: dict[Any, Any]) -> bool:
 
 
 def apply_operator(value: Any, name: str, other: Any) -> bool:
-    """Apply an operator; a value that is not a number is neither greater nor smaller."""
+    """Apply an operator; numbers and texts have an order among themselves, other values none."""
     if name in EQUALITY:
         return bool(EQUALITY[name](value, other))
     if name not in ORDER:
@@ -60,10 +60,12 @@ def apply_operator(value: Any, name: str, other: Any) -> bool:
             f"unknown operator {short_repr(name)}; use one of {', '.join([*EQUALITY, *ORDER])}"
         )
     bound = to_float(other)
-    if bound is None:
-        raise ValueError(f"{name} compares numbers, got {short_repr(other)}")
-    number = to_float(value)
-    return number is not None and ORDER[name](number, bound)
+    if bound is not None:
+        number = to_float(value)
+        return number is not None and ORDER[name](number, bound)
+    if isinstance(other, str):
+        return isinstance(value, str) and ORDER[name](value, other)
+    raise ValueError(f"{name} compares numbers and texts, got {short_repr(other)}")
 
 
 def to_float(value: Any) -> float | None:
@@ -79,7 +81,7 @@ def validate_filter(wanted: object) -> None:
 
     Raises:
         TypeError: The filter is not a dict.
-        ValueError: It has an unknown operator, or compares with what is not a number.
+        ValueError: It has an unknown operator, or compares with what has no order.
 
     """
     if not isinstance(wanted, Mapping):

@@ -12,6 +12,7 @@ from langgraph.store.base import Item
 from holdfast.adapters.langgraph.memory.changes import (
     build_changes,
     list_entries,
+    list_expired,
     record_changes,
 )
 from holdfast.adapters.langgraph.memory.layout import (
@@ -84,7 +85,7 @@ class MemoryHistory:
         """
         if isinstance(at, int) and not isinstance(at, bool):
             return at
-        time = parse_time(at)
+        time = parse_time(at, "at")
         found = 0
         async for event in self._read_events():
             if event.at <= time:
@@ -100,14 +101,23 @@ class MemoryHistory:
     async def load_state(self, at: At) -> tuple[int, Snapshot]:
         """Return the number of the last event until then, and the state after it.
 
+        Items that had expired at a time are not part of its state.
+
         Raises:
             NotFoundError: There is no such event, or it was pruned.
 
         """
         seq = await self.find_seq(at)
-        if seq == 0 and not isinstance(at, int):
-            return 0, Store(max_history=0).snapshot()
-        return seq, (await load_state_at_event(self.archive, self.location, seq)).snapshot
+        if isinstance(at, int):
+            return seq, (await load_state_at_event(self.archive, self.location, seq)).snapshot
+        rest = Store(max_history=0)
+        if seq:
+            past = (await load_state_at_event(self.archive, self.location, seq)).snapshot
+            rest.restore(past)
+            for key in list_expired(past, parse_time(at, "at")):
+                for pair in list_entries(past, key):
+                    rest.delete(*pair)
+        return seq, rest.snapshot()
 
     async def get(self, key: str, at: At) -> Item | None:
         """Return an item as it was; None if it did not exist."""
@@ -142,8 +152,8 @@ class MemoryHistory:
 def find_values(event: Event, key: str) -> list[dict[str, Any] | None]:
     """Return the value that an event gave to an item, in a list; an empty one for none."""
     for space, name, value in event.changes["set"]:
-        if (space, name) == (STATE, key) and isinstance(value, dict):
-            return [value]
+        if (space, name) == (STATE, key):
+            return [value if isinstance(value, dict) else None]
     return [None] if (STATE, key) in map(tuple, event.changes["delete"]) else []
 
 

@@ -6,7 +6,7 @@ loop, except the embedding function, which runs on the caller's thread.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Self
 
@@ -17,7 +17,7 @@ from holdfast.adapters.langgraph.memory.batch import Batch, Vectors
 from holdfast.adapters.langgraph.memory.changes import delete_expired_items
 from holdfast.adapters.langgraph.memory.discovery import find_namespaces, read_flags, run_all
 from holdfast.adapters.langgraph.memory.history import At, MemoryHistory, MemoryVersion
-from holdfast.adapters.langgraph.memory.layout import Namespace, locate_namespace
+from holdfast.adapters.langgraph.memory.layout import Namespace, locate_namespace, validate_labels
 from holdfast.adapters.langgraph.memory.sweeper import DEFAULT_INTERVAL, Sweeper
 from holdfast.adapters.langgraph.memory.vectors import TextIndex
 from holdfast.adapters.shared_session import SessionPool
@@ -56,6 +56,8 @@ class HoldfastStore(StoreAdapter, BaseStore):
         self.agent_id = validate_id(agent_id, "agent_id")
         self.index_config = index
         self.ttl_config = ttl
+        if ttl is not None and not isinstance(ttl, Mapping):
+            raise TypeError(f'ttl must be a dict such as {{"default_ttl": 60}}, got {ttl!r}')
         self._index = None if index is None else TextIndex(index)
         self._pool = SessionPool(state_store, max_sessions=MAX_CACHED_NAMESPACES)
         self._sweeper = Sweeper(self.sweep_ttl)
@@ -182,7 +184,7 @@ class HoldfastStore(StoreAdapter, BaseStore):
         sync(self.arestore_namespace(namespace, at))
 
     def _past(self, namespace: Namespace) -> MemoryHistory:
-        return MemoryHistory(self._pool, tuple(namespace), self.agent_id)
+        return MemoryHistory(self._pool, validate_labels(namespace), self.agent_id)
 
     # --------------------------------------------------------------------------------------- TTL
 

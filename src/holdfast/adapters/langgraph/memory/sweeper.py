@@ -55,6 +55,8 @@ class Sweeper:
             try:
                 self._sweep()
             except HoldfastError:
+                if stop.is_set():
+                    break  # the store was closed during the sweep
                 logger.exception("expired memories could not be deleted; the next sweep retries")
         if future.set_running_or_notify_cancel():
             future.set_result(None)

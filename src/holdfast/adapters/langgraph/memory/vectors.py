@@ -25,7 +25,7 @@ from langgraph.store.base import (
 )
 
 from holdfast.adapters.langgraph.memory.layout import VECTORS, damaged_entry_error
-from holdfast.errors import short_repr
+from holdfast.errors import UnsupportedValueError, short_repr
 
 WHOLE_VALUE = "$"
 FLOAT_SIZE = 4
@@ -48,7 +48,7 @@ class TextIndex:
     """The ``index`` configuration of a store.
 
     Raises:
-        TypeError: It is not a dict, or ``embed`` is missing.
+        TypeError: It is not a dict, ``embed`` is missing, or ``fields`` is not a list.
         ValueError: ``dims`` is not a positive number.
 
     """
@@ -63,16 +63,30 @@ class TextIndex:
         if self.dims is not None and (not isinstance(self.dims, int) or self.dims < 1):
             raise ValueError(f"dims of the index must be a positive int, got {self.dims!r}")
         self.embeddings: Embeddings = ensure_embeddings(config["embed"])
-        self.fields = list(config.get("fields") or [WHOLE_VALUE])
+        fields = config.get("fields") or [WHOLE_VALUE]
+        if isinstance(fields, str):
+            raise TypeError(f"fields of the index must be a list of paths, got {fields!r}")
+        self.fields = list(fields)
 
     def list_texts(self, op: PutOp) -> list[IndexedText]:
-        """Return the texts of an item that are embedded."""
+        """Return the texts of an item that are embedded.
+
+        Raises:
+            UnsupportedValueError: What is embedded is more than JSON.
+
+        """
         if op.value is None or op.index is False:
             return []
         found = []
         for path in self.fields if op.index is None else op.index:
             tokens = path if path == WHOLE_VALUE else tokenize_path(path)
-            texts = get_text_at_path(op.value, tokens)
+            try:
+                texts = get_text_at_path(op.value, tokens)
+            except (TypeError, ValueError, RecursionError) as error:
+                raise UnsupportedValueError(
+                    f"{path!r} of {op.key!r} cannot be embedded: {error!s:.200}; set the fields of "
+                    "the index to those that are text, or put the item with index=False"
+                ) from error
             for number, text in enumerate(texts):
                 found.append(IndexedText(f"{path}.{number}" if len(texts) > 1 else path, text))
         return found
@@ -81,7 +95,7 @@ class TextIndex:
         """Return a vector as stored.
 
         Raises:
-            ValueError: It does not have the dimensions of the index.
+            ValueError: It does not have the dimensions of the index, or a number is not finite.
 
         """
         if self.dims is not None and len(vector) != self.dims:
@@ -90,6 +104,11 @@ class TextIndex:
                 "set dims to what the embedding function returns"
             )
         packed = array("f", vector)
+        if not all(map(math.isfinite, packed)):
+            raise ValueError(
+                "an embedding has a number that is not finite, or too large for float32; "
+                "check the embedding function"
+            )
         if sys.byteorder == "big":
             packed.byteswap()
         return packed.tobytes()
@@ -176,8 +195,10 @@ def score_with_numpy() -> Callable[[Sequence[float], Sequence[bytes]], list[floa
     def score(query: Sequence[float], vectors: Sequence[bytes]) -> list[float]:
         own = np.asarray(query, dtype=np.float64)
         matrix = np.frombuffer(b"".join(vectors), dtype="<f4").reshape(len(vectors), len(own))
-        norms = np.linalg.norm(matrix.astype(np.float64), axis=1) * np.linalg.norm(own)
-        products = matrix.astype(np.float64) @ own
+        # Sums in float64, without a copy of the matrix.
+        squares = np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64)
+        norms = np.sqrt(squares) * np.linalg.norm(own)
+        products = np.einsum("ij,j->i", matrix, own, dtype=np.float64)
         scores = np.divide(products, norms, out=np.zeros_like(products), where=norms != 0)
         found: list[float] = scores.tolist()
         return found

@@ -1,7 +1,7 @@
 // Message formats of model providers and frameworks, parsed into one: a role and blocks of text, tool calls and
 // results. Supports OpenAI's chat messages and response items, Anthropic's content blocks, the parts of Bedrock and
-// Gemini, the entries of Claude Code, the events of ADK, and the messages of Pydantic AI, A2A and Microsoft's Agent
-// Framework. The same formats as snapshots/message_formats.py.
+// Gemini, the entries of Claude Code, the events of ADK, and the messages of Pydantic AI, A2A, Microsoft's Agent
+// Framework, Letta and Grampus. The same formats as snapshots/message_formats.py.
 
 const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
 const text = (value) => (value === null || value === undefined ? "" : String(value));
@@ -15,6 +15,11 @@ const listOf = (value) => {
 const KNOWN_FIELDS = new Set([
   "role", "content", "contents", "parts", "tool_calls", "tool_call_id", "name", "agent", "type", "refusal",
 ]);
+/** Types of OpenAI's items that call a tool of the client, and where their arguments are. */
+const ITEM_CALLS = {
+  __proto__: null, function_call: "arguments", custom_tool_call: "input", local_shell_call: "action",
+};
+const ITEM_RESULTS = ["function_call_output", "custom_tool_call_output"];
 const ROLES = { __proto__: null, ROLE_USER: "user", ROLE_AGENT: "assistant", request: "user", response: "assistant" };
 
 /** Split an entry of Claude Code or an event of ADK into the message inside, its author, and the other fields. */
@@ -49,6 +54,7 @@ export function parseMessage(message) {
   if (role === null) return null;
   const blocks = [
     ...contentBlocks(inner.content ?? inner.parts ?? inner.contents, inner),
+    ...listedResults(inner),
     ...callBlocks(listOf(inner.tool_calls) ?? []),
   ];
   if (typeof inner.refusal === "string") blocks.push({ kind: "text", text: inner.refusal });
@@ -58,19 +64,39 @@ export function parseMessage(message) {
 
 /** Parse an item of OpenAI's Responses API that is a message by itself. */
 function parseResponseItem(item) {
-  if (item.type === "function_call") {
-    const block = { kind: "call", id: text(item.call_id ?? item.id), name: text(item.name), input: item.arguments };
-    return { role: "assistant", name: "", blocks: [block], rest: {} };
-  }
-  if (item.type === "function_call_output") {
+  const call = itemCall(item);
+  if (call) return { role: "assistant", name: "", blocks: [call], rest: {} };
+  if (ITEM_RESULTS.includes(item.type)) {
     const block = { kind: "result", id: text(item.call_id), content: item.output };
     return { role: "tool", name: "", blocks: [block], rest: {} };
+  }
+  const thoughts = item.type === "reasoning" ? resultText(item.summary) : null;
+  if (thoughts !== null) {
+    const { type, summary, ...rest } = item;
+    return { role: "assistant", name: "", blocks: [{ kind: "thinking", text: thoughts }], rest };
   }
   return null;
 }
 
+function itemCall(item) {
+  const field = ITEM_CALLS[text(item.type)];
+  if (!field) return null;
+  return { kind: "call", id: text(item.call_id ?? item.id), name: text(item.name ?? item.type), input: item[field] };
+}
+
+/** Return the results in the lists of Letta's and Grampus' messages. */
+function listedResults(message) {
+  const results = [...(listOf(message.tool_returns) ?? []), ...(listOf(message.tool_results) ?? [])];
+  return results.filter((each) => isObject(each) && (each.tool_call_id ?? null) !== null).map((each) => {
+    const failed = each.status === "error" || (each.error ?? null) !== null;
+    const content = each.func_response ?? each.output ?? each.error;
+    return { kind: "result", id: text(each.tool_call_id), content, failed };
+  });
+}
+
 function contentBlocks(content, message) {
-  if (message.tool_call_id !== undefined) {
+  const id = message.tool_call_id ?? null;
+  if (id !== null && !listedResults(message).some((result) => result.id === text(id))) {
     return [{ kind: "result", id: text(message.tool_call_id), name: text(message.name), content }];
   }
   if (content === null || content === undefined || content === "") return [];
@@ -99,7 +125,7 @@ function typedPart(part) {
     return { kind: "text", text: part.text };
   }
   if (type === "thinking" || type === "reasoning") {
-    return { kind: "thinking", text: text(part.thinking ?? part.text) };
+    return { kind: "thinking", text: text(part.thinking ?? part.reasoning ?? part.text) };
   }
   if (["tool_use", "server_tool_use", "mcp_tool_use"].includes(type)) {
     return { kind: "call", id: text(part.id), name: text(part.name), input: part.input };
@@ -107,14 +133,11 @@ function typedPart(part) {
   if (type.endsWith("tool_result")) {
     return { kind: "result", id: text(part.tool_use_id), content: part.content, failed: part.is_error === true };
   }
-  if (type === "function_call") {
-    return { kind: "call", id: text(part.call_id), name: text(part.name), input: part.arguments };
-  }
   if (type === "function_result") {
     const failed = part.exception !== undefined && part.exception !== null;
     return { kind: "result", id: text(part.call_id), content: part.result, failed };
   }
-  return null;
+  return itemCall(part);
 }
 
 /** Parse a part of Pydantic AI's messages. */
