@@ -22,7 +22,14 @@ from adapters.a2a.tasks import (
     texts_of,
     update,
 )
-from holdfast import NotFoundError, RetentionPolicy, Session, SnapshotArchive, StateStoreError
+from holdfast import (
+    NotFoundError,
+    RetentionPolicy,
+    Session,
+    SnapshotArchive,
+    SnapshotManager,
+    StateStoreError,
+)
 from holdfast.adapters.a2a import HoldfastTaskEventStream, HoldfastTaskStore
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.wrappers.base import WrappedStateStore
@@ -206,6 +213,20 @@ async def test_other_commits_are_passed_over():
     await add_chunks(store, "a")
     found = await collect(HoldfastTaskEventStream(store), "t1", stored.version, 1)
     assert texts_of(found) == ["a"]
+
+
+@async_test
+async def test_a_version_inside_the_only_segment_of_a_copy():
+    store = HoldfastTaskStore(MemoryStateStore())
+    stored = await create(store)
+    await add_chunks(store, "ab")
+    document = await (
+        await Session.open(store.state_store, agent_id="a2a", session_id="t1")
+    ).export()
+    copy = HoldfastTaskStore(MemoryStateStore())
+    await SnapshotManager(copy.state_store).import_session(document)
+    found = await collect(HoldfastTaskEventStream(copy), "t1", stored.version, 2)
+    assert texts_of(found) == ["a", "b"]
 
 
 @async_test

@@ -304,6 +304,27 @@ async def test_a_restore_is_a_new_version(store):
 
 
 @async_test
+async def test_a_version_of_a_deleted_task_is_stale(store):
+    old = await create(store)
+    await store.delete("t1", ANYONE)
+    new = await create(store)
+    assert new.version == old.version
+    with pytest.raises(ConcurrentTaskModificationError):
+        await add_chunk(store, old, "a")
+    await add_chunk(store, new, "b")
+
+
+@async_test
+async def test_a_deletion_leaves_sessions_of_other_agents(store):
+    other = HoldfastTaskStore(store.state_store, agent_id="other")
+    for each in (store, other):
+        await create(each)
+    await store.delete("t1", ANYONE)
+    assert await store.get("t1", ANYONE) is None
+    assert (await other.get("t1", ANYONE)).task == make_task()
+
+
+@async_test
 async def test_tasks_of_other_owners_are_invisible(store):
     alice, bob = caller("alice"), caller("bob")
     await create(store, make_task(texts=["of alice"]), alice)

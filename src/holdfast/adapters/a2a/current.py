@@ -32,6 +32,16 @@ from holdfast.state.snapshot import Snapshot
 MAX_TASKS = 64
 
 
+class LogVersion(TaskVersion):
+    """A version that names the log it is a position of: that of a deleted task is stale."""
+
+    __slots__ = ("log_id",)
+
+    def __init__(self, seq: int, log_id: str) -> None:
+        super().__init__(seq)
+        self.log_id = log_id
+
+
 @dataclass(frozen=True, slots=True)
 class CurrentTask:
     """A task and its version. The task is shared and must not be changed."""
@@ -115,7 +125,9 @@ def find_version(session: Session) -> int:
     return version
 
 
-def is_stale(current: CurrentTask | None, head: int, task: Task, prev_version: TaskVersion) -> bool:
+def is_stale(
+    current: CurrentTask | None, head: LogVersion, task: Task, prev_version: TaskVersion
+) -> bool:
     """Tell whether a save must be refused, by the rules of ``VersionedTaskStore.save``.
 
     A cancellation needs no version: it replaces any task that has not ended.
@@ -124,7 +136,9 @@ def is_stale(current: CurrentTask | None, head: int, task: Task, prev_version: T
         return current is None or current.task.status.state in TERMINAL_STATES
     if prev_version.is_missing:
         return current is not None
-    return current is None or not current.version <= read_seq(prev_version) <= head
+    if isinstance(prev_version, LogVersion) and prev_version.log_id != head.log_id:
+        return True
+    return current is None or not current.version <= read_seq(prev_version) <= read_seq(head)
 
 
 def read_seq(version: TaskVersion) -> int:

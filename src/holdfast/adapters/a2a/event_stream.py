@@ -22,6 +22,7 @@ from holdfast.adapters.a2a.task_store import LAST_USED, HoldfastTaskStore
 from holdfast.errors import IntegrityError, NotFoundError, StateStoreError, short_repr
 from holdfast.log.event_log import EventLog, Position, SegmentPage
 from holdfast.log.segment import Segment, decode_segment
+from holdfast.log.timeline import Timeline
 from holdfast.snapshots.discovery import find_first_key
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.manifest import read_manifest, read_manifests, select_manifest
@@ -155,11 +156,18 @@ class TaskLogReader:
 
     async def start(self) -> None:
         """Find the position to read from; that of a version is the end of a segment."""
-        first = await find_first_key(
-            self.state_store, self.log.prefix, self.log.key(self.after) if self.after else ""
-        )
-        if self.after and first is not None and first != self.log.key(self.after + 1):
-            self._seq = 0  # it is inside a segment, as in a copy of a session: read them all
+        if self.after and not await self._is_end_of_segment():
+            self._seq = 0  # inside a segment, as in a copy of a session: read them all
+
+    async def _is_end_of_segment(self) -> bool:
+        """Tell whether the next segment starts after the position, or the log ends there."""
+        first = await find_first_key(self.state_store, self.log.prefix, self.log.key(self.after))
+        if first is not None:
+            return first == self.log.key(self.after + 1)
+        timeline = Timeline(self.state_store, self.location.prefix, self.log_id)
+        key, _ = await timeline.change_token()
+        entry = await self.state_store.get(key) if key else None
+        return entry is None or decode_segment(key, entry.value).last == self.after
 
     async def read(self) -> list[VersionedEvent]:
         """Return the events after those that were returned before, as far as they are stored.

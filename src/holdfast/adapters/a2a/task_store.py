@@ -23,7 +23,7 @@ from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE
 from a2a.utils.task import encode_list_tasks_cursor
 
 from holdfast.adapters.a2a.codec import Event, encode_event
-from holdfast.adapters.a2a.current import CurrentTask, TaskCache, is_stale
+from holdfast.adapters.a2a.current import CurrentTask, LogVersion, TaskCache, is_stale
 from holdfast.adapters.a2a.ids import TaskName, format_session_id
 from holdfast.adapters.a2a.layout import (
     A2A,
@@ -46,7 +46,7 @@ from holdfast.adapters.base import StoreAdapter
 from holdfast.adapters.shared_session import SessionPool
 from holdfast.log.event_log import Position
 from holdfast.sessions.session import Session
-from holdfast.snapshots.archive import SnapshotArchive
+from holdfast.snapshots.delete import delete_locations
 from holdfast.snapshots.keys import AGENT, SnapshotLocation, validate_id
 from holdfast.snapshots.session_state import MESSAGES, PENDING, SESSION, STATUS
 from holdfast.state.snapshot import Snapshot
@@ -140,7 +140,8 @@ class HoldfastTaskStore(StoreAdapter, VersionedTaskStore):
             current = self._cache.load(session)
             if current is None:
                 return None
-            return StoredTask(copy_task(current.task), TaskVersion(current.version))
+            version = LogVersion(current.version, session.committer.incarnation.id)
+            return StoredTask(copy_task(current.task), version)
 
         stored = await self._pool.read(location, read)
         if stored is not None:
@@ -187,8 +188,7 @@ class HoldfastTaskStore(StoreAdapter, VersionedTaskStore):
             location = self.location(task_id, self.owner_resolver(context))
         except ValueError:
             return  # it cannot have been saved
-        archive = SnapshotArchive(self.state_store)
-        await archive.delete_session(session_id=location.session_id)
+        await delete_locations(self.state_store, location.session_id, [location])
         self.watchers.wake(task_id)
 
     # -------------------------------------------------------------------------------- internals
@@ -214,10 +214,10 @@ class HoldfastTaskStore(StoreAdapter, VersionedTaskStore):
         new = copy_task(task)
         kind, data = ("saved", None) if event is None else encode_event(event)
 
-        async def apply(session: Session) -> int:
+        async def apply(session: Session) -> LogVersion:
             committer = session.committer
             current = self._cache.load(session)
-            head = committer.working.head.seq
+            head = LogVersion(committer.working.head.seq, committer.incarnation.id)
             if prev_version is not None and is_stale(current, head, new, prev_version):
                 raise ConcurrentTaskModificationError(new.id)
             record_task(session, current, new, f"{EVENT_PREFIX}{kind}", data)
@@ -230,7 +230,7 @@ class HoldfastTaskStore(StoreAdapter, VersionedTaskStore):
             await committer.commit("raise", build_summary)
             version = committer.working.head.seq
             self._cache.keep(session, CurrentTask(new, version))
-            return version
+            return LogVersion(version, committer.incarnation.id)
 
         try:
             # Without a read: if another writer committed in the meantime, it runs again.
@@ -240,7 +240,7 @@ class HoldfastTaskStore(StoreAdapter, VersionedTaskStore):
             version = await self._pool.update(location, apply)
         LAST_USED.set(TaskName(task.id, owner))
         self.watchers.wake(task.id)
-        return TaskVersion(version)
+        return version
 
     async def _load_summary(self, location: SnapshotLocation) -> TaskSummary:
         """Return the summary of a session whose stored summary is not current."""
