@@ -23,7 +23,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLE_PARTS = {ROOT / "examples" / name for name in ("scripted_claude.py", "viewer_step.py")}
 EXAMPLES = sorted(set((ROOT / "examples").glob("*.py")) - EXAMPLE_PARTS)
 # Pages and examples of frameworks that have an environment of their own: make test-adapters.
-SEPARATE = {"adk": "google.adk", "crewai": "crewai"}
+SEPARATE = {"adk": "google.adk", "crewai": "crewai", "crewai_flow": "crewai"}
 READERS = {
     "toml": tomllib.loads,
     "yaml": yaml.safe_load,
@@ -42,7 +42,7 @@ def name(page: Path) -> str:
 def needs_framework(path: Path) -> None:
     """Skip if the framework of a page or an example is not in this environment."""
     if (framework := SEPARATE.get(path.stem)) is not None:
-        pytest.importorskip(framework, reason=f"runs in make test-{path.stem}")
+        pytest.importorskip(framework, reason="runs in make test-adapters")
 
 
 @contextmanager
