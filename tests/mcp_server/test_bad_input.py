@@ -115,13 +115,14 @@ async def test_unknown_tools_and_resources_are_protocol_errors():
             "holdfast://agents/x",
             "holdfast://agents/a/sessions/s/snapshots/nope",
             "holdfast://agents/a/sessions/s/snapshots/a%2Fb",
+            "holdfast://agents",
             "holdfast://agents//sessions/s",
             "holdfast://agents/a/sessions/%ff",
             "holdfast://agents/a/sessions/s?before=x",
             "holdfast://agents/a/sessions/s?before=-1",
             "holdfast://agents/a/sessions/s?after=1",
             "holdfast://agents/a/sessions/s/events/1",
-            "holdfast://agents/a/" + "x" * 5000,
+            "holdfast://agents/a/" + "x" * 9000,
             "holdfast://[agents/a",
             "file:///etc/passwd",
             "",
@@ -130,6 +131,7 @@ async def test_unknown_tools_and_resources_are_protocol_errors():
                 await client.read_resource(uri)
             assert caught.value.code == -32602
             assert "; " in caught.value.message
+            assert "internal error" not in caught.value.message
             assert len(caught.value.message) < 1600
         with pytest.raises(MCPError, match="invalid cursor 'nope'"):
             await client.list_resources(cursor="nope")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 
 import pytest
 from mcp import Client
@@ -349,6 +350,45 @@ async def test_matches_are_excerpts():
         (match,) = (await agent.call("search", agent="a", query="needle"))["matches"]
         assert match["excerpt"] == f"…{'x' * 80}needle{'y' * 80}…"
         assert (match["namespace"], match["key"], match["message_number"]) == ("state", "big", None)
+
+
+@async_test
+async def test_paths_of_matches_are_short():
+    async with holdfast.open_state_store("memory:") as store, connect(store) as client:
+        agent = Agent(client)
+        value = {"k" * 100_000: {str(n): ["needle"] for n in range(200)}}
+        await agent.call("save_checkpoint", agent="a", session="s", values={"v": value})
+        tracemalloc.start()
+        try:
+            (match,) = (await agent.call("search", agent="a", query="needle"))["matches"]
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert match["path"] == f"…{'k' * 198}.0[0]"
+        assert peak < 10_000_000
+
+
+@async_test
+async def test_lists_of_long_ids_and_tags_have_pages():
+    agent_id, tags = "\N{GRINNING FACE}" * 256, {"t" * 1000: "v" * 1000}
+    async with holdfast.open_state_store("memory:") as store, connect(store) as client:
+        agent = Agent(client)
+        saved = []
+        for n in range(14):
+            session = f"{n:02}" + "\N{GRINNING FACE}" * 254
+            made = await agent.call("save_checkpoint", agent=agent_id, session=session, tags=tags)
+            saved.append(made["snapshot"])
+        assert (await agent.read(made["uri"]))["session_id"] == session
+        for limit in (5, 100):
+            found, cursor = [], None
+            while cursor is not None or not found:
+                page = await agent.call(
+                    "list_checkpoints", agent=agent_id, limit=limit, cursor=cursor
+                )
+                assert len(page["checkpoints"]) <= 10  # about 20,000 characters
+                found += [each["snapshot"] for each in page["checkpoints"]]
+                cursor = page["next_cursor"]
+            assert found == saved[::-1]
 
 
 # ----------------------------------------------------------------------------- concurrent writers

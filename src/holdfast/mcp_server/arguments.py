@@ -11,6 +11,9 @@ from holdfast.snapshots.keys import MAX_ID_LENGTH
 MAX_MESSAGES = 1000
 MAX_VALUES = 1000
 MAX_TAGS = 50
+MAX_NAME = 1000
+MAX_CURSOR = 30_000
+"""Characters of a cursor, which may hold three ids and the name of a value."""
 MAX_SEQ = 10**12
 
 Agent = Annotated[
@@ -23,6 +26,7 @@ Agent = Annotated[
     ),
 ]
 Id = Annotated[str, Field(min_length=1, max_length=MAX_ID_LENGTH)]
+Name = Annotated[str, Field(max_length=MAX_NAME)]
 Ref = Annotated[str | int, Field(union_mode="left_to_right")]
 REF = (
     "a snapshot id, an event number (a seq), 'latest' (the checkpoint saved last), "
@@ -38,7 +42,7 @@ ExpectedSeq = Annotated[
     ),
 ]
 Cursor = Annotated[
-    str | None, Field(max_length=2000, description="next_cursor of the previous page.")
+    str | None, Field(max_length=MAX_CURSOR, description="next_cursor of the previous page.")
 ]
 Status = Literal["pending", "running", "waiting", "completed", "failed", "cancelled"]
 
@@ -66,7 +70,7 @@ class SaveArguments(Arguments):
         ),
     ] = []
     values: Annotated[
-        dict[str, Any],
+        dict[Name, Any],
         Field(
             max_length=MAX_VALUES,
             description="Values to set, by name: plans, notes, results. Any JSON. Values that are "
@@ -78,7 +82,7 @@ class SaveArguments(Arguments):
     ] = []
     status: Annotated[Status | None, Field(description="What the agent is doing now.")] = None
     tags: Annotated[
-        dict[str, str],
+        dict[Name, Name],
         Field(
             max_length=MAX_TAGS,
             description='Tags to find the checkpoint by, such as {"reason": "before migration"}.',
@@ -96,7 +100,7 @@ class ListArguments(Arguments):
         Field(description="Only checkpoints of this session. Without it, of all sessions."),
     ] = None
     tags: Annotated[
-        dict[str, str],
+        dict[Name, Name],
         Field(max_length=MAX_TAGS, description="Only checkpoints with all of these tags."),
     ] = {}
     limit: Annotated[int, Field(ge=1, le=100, description="The most to return.")] = 20

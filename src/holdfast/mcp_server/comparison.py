@@ -60,7 +60,7 @@ def describe_diff(
     size = 0
     for each in found[start : start + limit]:
         entry = describe_entry(each)
-        size += len(entry.before or "") + len(entry.after or "")
+        size += len(entry.key) + len(entry.before or "") + len(entry.after or "")
         if entries and size > MAX_RESULT:
             break
         entries.append(entry)
@@ -80,7 +80,7 @@ def describe_entry(each: Difference) -> DiffEntry:
     """Return one entry that differs."""
     return DiffEntry(
         namespace=each.namespace,
-        key=each.key,
+        key=clip_text(each.key),
         kind=each.kind,  # type: ignore[arg-type] # one of the three
         before=None if each.kind == "added" else clip_text(to_json_text(each.before)),
         after=None if each.kind == "removed" else clip_text(to_json_text(each.after)),

@@ -13,6 +13,8 @@ from holdfast.values import to_json
 
 MAX_TEXT = 2_000
 """Characters of one value in the result of a tool."""
+MAX_PATH = 200
+"""Characters of a path in a value."""
 MAX_RESULT = 20_000
 """Characters of all values in the result of a tool."""
 
@@ -50,7 +52,7 @@ class Leaf(NamedTuple):
 
 
 def iterate_leaves(value: Any, path: str = "") -> Iterator[Leaf]:
-    """Yield the scalars inside JSON data, each with its path."""
+    """Yield the scalars inside JSON data, each with its path, of which the end is kept."""
     # A stack of iterators instead of recursion: values may be nested deeply.
     stack: list[Iterator[tuple[str, Any]]] = [iter([(path, value)])]
     while stack:
@@ -60,15 +62,19 @@ def iterate_leaves(value: Any, path: str = "") -> Iterator[Leaf]:
             continue
         where, inner = found
         if isinstance(inner, dict):
-            stack.append(
-                iter([(f"{where}.{name}" if where else str(name), inner[name]) for name in inner])
-            )
+            stack.append(iter([(join_path(where, name), inner[name]) for name in inner]))
         elif isinstance(inner, list):
             stack.append(iter([(f"{where}[{n}]", each) for n, each in enumerate(inner)]))
         elif isinstance(inner, str):
             yield Leaf(where, inner)
         elif inner is not None:
             yield Leaf(where, msgspec.json.encode(inner).decode())
+
+
+def join_path(path: str, name: str) -> str:
+    """Return the path of a member. Names may be long, and there may be many below one."""
+    joined = f"{path}.{name}" if path else name
+    return joined if len(joined) <= MAX_PATH else f"…{joined[-MAX_PATH:]}"
 
 
 class Fitted(NamedTuple):
@@ -88,7 +94,7 @@ def fit_entries(keys: Sequence[str], get: Callable[[str], Any], budget: int, lim
     for key in keys:
         value = get(key)
         text = to_json_text(value)
-        size = min(len(text), limit)
+        size = min(len(text), limit) + len(key)
         if kept and size > budget:
             break
         budget -= size

@@ -10,6 +10,7 @@ from holdfast.log.event import format_time
 from holdfast.mcp_server.access import Access
 from holdfast.mcp_server.arguments import ListArguments
 from holdfast.mcp_server.cursors import InvalidCursorError, decode_cursor, encode_cursor
+from holdfast.mcp_server.excerpts import MAX_RESULT
 from holdfast.mcp_server.results import Checkpoint, CheckpointPage
 from holdfast.mcp_server.services import Services
 from holdfast.snapshots.catalog.listing import list_session_page
@@ -68,6 +69,7 @@ class CheckpointCollector:
     def __init__(self, arguments: ListArguments) -> None:
         self._arguments = arguments
         self._read = 0
+        self._size = 0
         self._after = parse_cursor(arguments)
         self.rows: list[Checkpoint] = []
         self.next_cursor: str | None = None
@@ -105,21 +107,23 @@ class CheckpointCollector:
         async with aclosing(iterate_records(services, location, self._after)) as records:
             last: ListCursor | None = None
             async for name, info in records:
-                if last is not None and (
-                    len(self.rows) == self._arguments.limit or self._read >= MAX_RECORDS
-                ):
+                if last is not None and (self._is_full() or self._read >= MAX_RECORDS):
                     self.next_cursor = encode_cursor(last)
                     return False
                 self._read += 1
                 last = ListCursor(location.session_id, location.scope, name, token)
                 if self._arguments.tags.items() <= info.tags.items():
                     self.rows.append(describe_checkpoint(info))
-        if len(self.rows) >= self._arguments.limit and token is not None:
+                    self._size += sum(len(name) + len(info.tags[name]) for name in info.tags)
+        if self._is_full() and token is not None:
             self.next_cursor = encode_cursor(
                 ListCursor(location.session_id, location.scope, None, token)
             )
             return False
         return True
+
+    def _is_full(self) -> bool:
+        return len(self.rows) >= self._arguments.limit or self._size >= MAX_RESULT
 
 
 def parse_cursor(arguments: ListArguments) -> ListCursor | None:

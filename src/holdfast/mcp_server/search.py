@@ -13,7 +13,7 @@ from typing import NamedTuple
 from holdfast.mcp_server.access import Access
 from holdfast.mcp_server.arguments import SearchArguments
 from holdfast.mcp_server.cursors import InvalidCursorError, decode_cursor, encode_cursor
-from holdfast.mcp_server.excerpts import iterate_leaves, to_plain_json
+from holdfast.mcp_server.excerpts import clip_text, iterate_leaves, to_plain_json
 from holdfast.mcp_server.results import Match, SearchPage
 from holdfast.mcp_server.services import Services
 from holdfast.snapshots.catalog.listing import list_session_page
@@ -138,7 +138,7 @@ class SearchRun:
                     Match(
                         session=location.session_id,
                         namespace=namespace,
-                        key=key,
+                        key=clip_text(key),
                         message_number=message_number(key) if namespace == MESSAGES else None,
                         path=leaf.path,
                         excerpt=cut_excerpt(leaf.text, found),

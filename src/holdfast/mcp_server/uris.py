@@ -12,7 +12,7 @@ SCHEME = "holdfast"
 AGENT_TEMPLATE = "holdfast://agents/{agent}"
 SESSION_TEMPLATE = "holdfast://agents/{agent}/sessions/{session}{?before}"
 SNAPSHOT_TEMPLATE = "holdfast://agents/{agent}/sessions/{session}/snapshots/{snapshot}{?before}"
-MAX_URI = 4000
+MAX_URI = 8000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,6 @@ def parse_uri(text: str) -> ResourceUri:
             case ["sessions", session, "snapshots", snapshot]:
                 snapshot = validate_snapshot_id(snapshot)
                 return ResourceUri(names[0], validate_id(session, "session"), snapshot, before)
-    except ValueError:
+    except (IndexError, ValueError):
         raise unknown from None
     raise unknown

@@ -5,10 +5,13 @@ from __future__ import annotations
 import collections
 import datetime as dt
 import enum
+import importlib.util
 import pickle
+import sys
 import uuid
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import Optional, Union
 
 import pytest
 
@@ -30,11 +33,12 @@ from agent_framework import (
     WorkflowMessage,
     WorkflowRunState,
 )
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, PrivateAttr, computed_field
 
 from adapters.agent_framework.workflows import exact
 from holdfast import Session, UnsupportedValueError
 from holdfast.adapters.agent_framework import HoldfastCheckpointStorage
+from holdfast.adapters.agent_framework.codec import find_type
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
 
@@ -174,6 +178,7 @@ REFUSED = {
         "$.state.v.additional_properties.x",
     ),
     "surrogate": ({"a": "\ud800"}, "$.state.v.a"),
+    "surrogate in a key": ({"\ud800": list(range(10))}, "$.state.v['\\ud800']"),
     "function": (len, "$.state.v"),
 }
 
@@ -209,8 +214,43 @@ async def test_objects_are_kept_as_bytes_if_the_user_wants_it():
     assert (await round_trip(odd, **keep)).additional_properties == {"x": Plain(3)}
     with pytest.raises(WorkflowCheckpointException, match="blocked for type .*Plain"):
         await round_trip(value, opaque="keep")
-    with pytest.raises(UnsupportedValueError, match="cannot be pickled"):
+    with pytest.raises(UnsupportedValueError, match="not pickled by the framework"):
         await round_trip(lambda: None, opaque="keep")
+
+
+class Renamed(BaseModel):
+    name: str = Field(alias="userName")
+
+    @computed_field
+    @property
+    def length(self) -> int:
+        return len(self.name)
+
+
+class Adult(Guest):
+    age: int = 18
+
+
+class Table(BaseModel):
+    guest: Guest
+    note: str = Field(default="", exclude=True)
+    _seen: int = PrivateAttr(default=0)
+
+
+@async_test
+async def test_models_come_back_or_are_refused():
+    model, table = Renamed(userName="Ada"), Table(guest=Guest(name="Ada"))
+    assert await round_trip([model, table], types=[Renamed, Table]) == [model, table]
+    seen = table.model_copy()
+    seen._seen = 1
+    for lossy in (
+        Table(guest=Adult(name="Ada")),
+        Table(guest=Guest(name="Ada"), note="x"),
+        Guest.model_construct(name=5),
+        seen,
+    ):
+        with pytest.raises(UnsupportedValueError, match=r"does not come back .* at \$\.state\.v:"):
+            await round_trip(lossy, types=[Table, Guest])
 
 
 class Evil:
@@ -244,8 +284,6 @@ async def test_pickled_bytes_in_the_store_are_not_executed(opaque, capsys):
 )
 @async_test
 async def test_names_in_the_store_are_not_imported(stored):
-    import sys
-
     store = MemoryStateStore()
     storage = HoldfastCheckpointStorage(store)
     await storage.save(WorkflowCheckpoint("flow", "hash", checkpoint_id="c", state={"v": 1}))
@@ -257,11 +295,49 @@ async def test_names_in_the_store_are_not_imported(stored):
     assert "antigravity" not in sys.modules
 
 
+@async_test
+async def test_unions_of_types_come_back_equal():
+    unions = [Optional[str], Union[list[int], str], int | None]  # noqa: UP007, UP045 - the subject
+    assert await round_trip(unions) == unions
+
+
+def test_a_lazy_module_is_not_executed(monkeypatch, tmp_path):
+    (tmp_path / "lazy_example.py").write_text("raise RuntimeError('executed')")
+    monkeypatch.syspath_prepend(tmp_path)
+    spec = importlib.util.find_spec("lazy_example")
+    spec.loader = importlib.util.LazyLoader(spec.loader)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "lazy_example", module)
+    spec.loader.exec_module(module)
+    assert find_type("lazy_example:Any", ()) is None
+
+
+@async_test
+async def test_keys_of_the_state_are_texts():
+    for state, path in (
+        ({1: 2}, "$.state.1"),
+        ({"\ud800": 1}, "$.state[0]"),
+        ({"_executor_state": {"\ud800": {"k": 1}}}, "$.executors['\\ud800']"),
+    ):
+        with pytest.raises(UnsupportedValueError) as caught:
+            await HoldfastCheckpointStorage(MemoryStateStore()).save(
+                WorkflowCheckpoint("flow", "hash", state=state)
+            )
+        assert caught.value.path == path
+
+
+@dataclass
+class Failure(Exception):
+    code: int = 1
+
+
 def test_invalid_options_are_refused():
     store = MemoryStateStore()
     with pytest.raises(ValueError, match='"refuse" or "keep"'):
         HoldfastCheckpointStorage(store, opaque="maybe")
     with pytest.raises(TypeError, match="dataclasses, enums or pydantic models"):
         HoldfastCheckpointStorage(store, types=[Plain])
+    with pytest.raises(TypeError, match="dataclasses that are exceptions"):
+        HoldfastCheckpointStorage(store, types=[Failure])
     with pytest.raises(ValueError, match="agent_id"):
         HoldfastCheckpointStorage(store, agent_id="")

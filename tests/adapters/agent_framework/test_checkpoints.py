@@ -262,6 +262,7 @@ async def test_two_storages_on_one_workflow_lose_nothing(backend, request):
         ("agent_framework/messages", "a", [{"agent_framework": "MessageType", "value": "odd"}]),
         ("agent_framework/values", "_v", {"agent_framework": "list", "space": 5}),
         ("agent_framework/values", "_v", {"agent_framework": "dict", "items": 5}),
+        ("agent_framework/values", "_v", {"agent_framework": "type", "args": []}),
         ("agent_framework/values", "_v", {"agent_framework": "Message", "value": {}}),
         (
             "agent_framework/values",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import quote
 
 from agent_framework import WorkflowCheckpoint, WorkflowEvent, WorkflowMessage
 
@@ -19,6 +18,7 @@ from holdfast.adapters.agent_framework.layout import (
     executor_space,
     get_header,
     is_own_space,
+    quote_name,
 )
 from holdfast.errors import HoldfastError, IntegrityError, UnsupportedValueError, short_repr
 from holdfast.sessions.run_status import COMPLETED, RUNNING, WAITING
@@ -64,6 +64,11 @@ class CheckpointEntries:
         }
         for key, value in checkpoint.state.items():
             path = f"$.state.{key}"
+            if not isinstance(key, str):
+                raise UnsupportedValueError(
+                    f"keys of a workflow's state must be str, got {short_repr(key)}, at {path}",
+                    path,
+                )
             if key == EXECUTOR_STATE and is_dict_of_dicts(value):
                 self.header["executors"] = {each: list(state) for each, state in value.items()}
                 for each, state in value.items():
@@ -82,7 +87,7 @@ class CheckpointEntries:
         # Messages in transit are new in each checkpoint, in any case.
         lists = None
         if space != WORKFLOW_MESSAGES:
-            lists = f"{space.removeprefix(f'{ROOT}/')}/{quote(key, safe='')}"
+            lists = f"{space.removeprefix(f'{ROOT}/')}/{quote_name(key)}"
         encoded = self._codec.encode(value, path, lists)
         self.entries[space, key] = encode_at(encoded.tree, path)
         for name, items in encoded.lists.items():

@@ -20,8 +20,7 @@ import sys
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable
 from types import GenericAlias, ModuleType, UnionType
-from typing import Any, Literal, get_args, get_origin
-from urllib.parse import quote
+from typing import Any, Literal, Union, get_args, get_origin
 
 from agent_framework import Message
 
@@ -31,6 +30,7 @@ from agent_framework._workflows._checkpoint_encoding import (
     encode_checkpoint_value,
 )
 
+from holdfast.adapters.agent_framework.layout import quote_name
 from holdfast.adapters.agent_framework.object_types import (
     ENUM,
     FIELDS,
@@ -39,6 +39,7 @@ from holdfast.adapters.agent_framework.object_types import (
     MODEL,
     ObjectType,
     describe_type,
+    dump_model,
     validate_message,
 )
 from holdfast.errors import IntegrityError, UnsupportedValueError, short_repr
@@ -171,7 +172,8 @@ class Encoded:
             validate_message(value, path)
             return {KIND: known.name, "value": value.to_dict()}
         if known.kind == MODEL:
-            return {KIND: known.name, "value": self.encode(value.model_dump(), path, space, room)}
+            tree = dump_model(value, path)
+            return {KIND: known.name, "value": self.encode(tree, path, space, room)}
         fields = {
             name: self.encode(each, f"{path}.{name}", join_space(space, name), room)
             for name, each in known.list_fields(value).items()
@@ -192,8 +194,8 @@ class Encoded:
             data = b64decode(envelope[PICKLE_FIELDS[0]])
         except Exception as error:
             raise UnsupportedValueError(
-                f"value of type {cls.__module__}.{cls.__qualname__} cannot be pickled, "
-                f"at {path}: {error}",
+                f"value of type {cls.__module__}.{cls.__qualname__} is not pickled by the "
+                f"framework, at {path}: {error}; pass its class as types=[…]",
                 path,
             ) from error
         return {KIND: PICKLED, "type": envelope[PICKLE_FIELDS[1]], "data": data}
@@ -218,7 +220,7 @@ class Decoder:
             return {key: self.decode(each, f"{path}.{key}") for key, each in tree.items()}
         try:
             return self._decode_kind(tree[KIND], tree, path)
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
+        except (LookupError, ValueError, TypeError, AttributeError) as error:
             if isinstance(error, UnsupportedValueError):
                 raise
             raise IntegrityError(
@@ -302,16 +304,17 @@ def join_space(space: str | None, name: object) -> str | None:
     """Return the namespace of the lists in a member of a value, or None if it has none."""
     if space is None or not isinstance(name, str):
         return None
-    return f"{space}/{quote(name, safe='')}"
+    return f"{space}/{quote_name(name)}"
 
 
 def name_type(value: object, known: Iterable[type[Any]]) -> dict[str, Any] | None:
     """Return a class, generic alias or union by its name; None if it cannot be found by name."""
-    if isinstance(value, GenericAlias | UnionType):
+    is_union = get_origin(value) in (Union, UnionType)
+    if is_union or isinstance(value, GenericAlias):
         args = [name_type(each, known) for each in get_args(value)]
         if None in args:
             return None
-        if isinstance(value, UnionType):
+        if is_union:
             return {"args": args}
         return {"origin": name_type(get_origin(value), known), "args": args}
     if not isinstance(value, type):
@@ -329,6 +332,8 @@ def find_type(name: object, known: Iterable[type[Any]]) -> type[Any] | None:
             return cls
     module_name, _, type_name = name.partition(":")
     module = sys.modules.get(module_name)
-    # Not getattr: a module may import others when an attribute is missing.
-    found = vars(module).get(type_name) if isinstance(module, ModuleType) else None
+    if not isinstance(module, ModuleType):
+        return None
+    # Not getattr or vars: a lazy module is executed when an attribute is read.
+    found = object.__getattribute__(module, "__dict__").get(type_name)
     return found if isinstance(found, type) else None

@@ -59,7 +59,12 @@ def snapshot_id_for(checkpoint_id: str) -> str:
 
 def executor_space(executor_id: str) -> str:
     """Return the namespace of an executor's state."""
-    return EXECUTORS + quote(executor_id, safe="")
+    return EXECUTORS + quote_name(executor_id)
+
+
+def quote_name(name: str) -> str:
+    """Return a name as a part of a namespace; a name that cannot be stored is refused later."""
+    return quote(name, safe="", errors="surrogatepass")
 
 
 def is_own_space(space: str) -> bool:

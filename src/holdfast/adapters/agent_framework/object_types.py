@@ -5,7 +5,7 @@ names a class only by its key in this list: nothing that the data names is impor
 
 message     a ``Message`` or ``Content``, as its ``to_dict`` and ``from_dict`` have it
 fields      a dataclass, or another class of the framework, by its attributes
-model       a pydantic model, as its ``model_dump`` and ``model_validate`` have it
+model       a pydantic model, if ``model_validate`` of its ``model_dump`` is equal to it
 enum        a member of an enum, by its value
 """
 
@@ -148,11 +148,42 @@ def describe_type(cls: object) -> ObjectType:
             return ObjectType(name, ENUM, cls)
         if hasattr(cls, "model_dump") and hasattr(cls, "model_validate"):
             return ObjectType(name, MODEL, cls)
-        if dataclasses.is_dataclass(cls):
+        if dataclasses.is_dataclass(cls) and can_build(cls):
             return ObjectType(name, FIELDS, cls)
     raise TypeError(
         f"types must be dataclasses, enums or pydantic models, got {short_repr(cls)}; "
-        "register other classes with holdfast.register_type"
+        "register other classes, and dataclasses that are exceptions or containers, with "
+        "holdfast.register_type"
+    )
+
+
+def can_build(cls: type[Any]) -> bool:
+    """Return whether an object of a dataclass has nothing but its fields."""
+    try:
+        object.__new__(cls)
+    except TypeError:
+        return False
+    return True
+
+
+def dump_model(model: Any, path: str) -> Any:
+    """Return a pydantic model as data, of which ``model_validate`` makes an equal one.
+
+    Raises:
+        UnsupportedValueError: It does not, for example because of private attributes.
+
+    """
+    problem = "another value"
+    try:
+        tree = model.model_dump(by_alias=True, round_trip=True, warnings=False)
+        if type(model).model_validate(tree) == model:
+            return tree
+    except (TypeError, ValueError) as error:
+        problem = f"{type(error).__name__}: {error}"
+    raise UnsupportedValueError(
+        f"model {short_repr(model)} does not come back from its model_dump(), at {path}: "
+        f"{problem}; change the model, or store a dataclass",
+        path,
     )
 
 
