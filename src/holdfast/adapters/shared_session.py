@@ -88,10 +88,11 @@ class SharedSession:
             Exception: What the function raised; nothing was written.
 
         """
-        work = self._update(function, must_refresh=must_refresh)
         if self.state_store.runs_inline:
+            work = self._update(function, must_refresh=must_refresh)
             return await wait_to_end(asyncio.wrap_future(LANES.submit(self, work)))
         async with self._use_lock():
+            work = self._update(function, must_refresh=must_refresh)
             return await wait_to_end(asyncio.create_task(work))
 
     def read_blocking(self, function: Callable[[Session], T]) -> T:
