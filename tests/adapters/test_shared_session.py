@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import weakref
 
 import pytest
 
@@ -163,3 +164,20 @@ def test_a_cancelled_update_ends_before_its_caller_and_a_waiting_one_does_not_st
 
     asyncio.run(main())
     gc.collect()  # a coroutine that was not awaited is reported here
+
+
+def test_sessions_of_closed_event_loops_are_dropped():
+    class RemoteStore(MemoryStateStore):
+        runs_inline = False
+
+    pool, loops = SessionPool(RemoteStore()), []
+
+    async def work(number):
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        await pool.update(HERE, add(f"{number}"))
+
+    for number in range(4):
+        asyncio.run(work(number))
+    gc.collect()
+    assert [each() is None for each in loops] == [True, True, True, False]
+    assert asyncio.run(pool.read(HERE, texts)) == ["0", "1", "2", "3"]
