@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 
 import pytest
 
@@ -12,6 +14,7 @@ from holdfast.adapters.base import StoreAdapter
 from holdfast.adapters.shared_session import SessionPool, session_exists
 from holdfast.sessions.portal import sync
 from holdfast.snapshots.keys import SnapshotLocation
+from holdfast.stores.memory import MemoryStateStore
 
 HERE = SnapshotLocation("ses_1", "agent", "a1")
 
@@ -126,3 +129,55 @@ def test_an_adapter_takes_a_store_or_a_url(tmp_path):
 
     asyncio.run(main())
     assert (tmp_path / "agents.db").exists()
+
+
+class GatedStore(MemoryStateStore):
+    """A store that does not work on the calling thread, and writes when it is told to."""
+
+    runs_inline = False
+
+    def __init__(self):
+        super().__init__()
+        self.is_writing, self.gate = asyncio.Event(), asyncio.Event()
+
+    async def put_many(self, puts, **conditions):
+        self.is_writing.set()
+        await self.gate.wait()
+        return await super().put_many(puts, **conditions)
+
+
+def test_a_cancelled_update_ends_before_its_caller_and_a_waiting_one_does_not_start():
+    async def main():
+        store = GatedStore()
+        pool = SessionPool(store)
+        first, second = (asyncio.create_task(pool.update(HERE, add(x))) for x in ("one", "two"))
+        await store.is_writing.wait()
+        for task in (first, second):
+            task.cancel()
+        await asyncio.wait({second})
+        assert not first.done()
+        store.gate.set()
+        await asyncio.wait({first})
+        assert first.cancelled()
+        assert second.cancelled()
+        assert await pool.read(HERE, texts) == ["one"]
+
+    asyncio.run(main())
+    gc.collect()  # a coroutine that was not awaited is reported here
+
+
+def test_sessions_of_closed_event_loops_are_dropped():
+    class RemoteStore(MemoryStateStore):
+        runs_inline = False
+
+    pool, loops = SessionPool(RemoteStore()), []
+
+    async def work(number):
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        await pool.update(HERE, add(f"{number}"))
+
+    for number in range(4):
+        asyncio.run(work(number))
+    gc.collect()
+    assert [each() is None for each in loops] == [True, True, True, False]
+    assert asyncio.run(pool.read(HERE, texts)) == ["0", "1", "2", "3"]

@@ -15,7 +15,6 @@ import os
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, overload
-from weakref import WeakKeyDictionary
 
 from holdfast.process_fork import ForkSafeLock
 from holdfast.sessions.portal import LANES, sync
@@ -88,10 +87,11 @@ class SharedSession:
             Exception: What the function raised; nothing was written.
 
         """
-        work = self._update(function, must_refresh=must_refresh)
         if self.state_store.runs_inline:
+            work = self._update(function, must_refresh=must_refresh)
             return await wait_to_end(asyncio.wrap_future(LANES.submit(self, work)))
         async with self._use_lock():
+            work = self._update(function, must_refresh=must_refresh)
             return await wait_to_end(asyncio.create_task(work))
 
     def read_blocking(self, function: Callable[[Session], T]) -> T:
@@ -148,9 +148,9 @@ class SessionPool:
     def _start(self) -> None:
         self._process = os.getpid()
         self._inline: OrderedDict[SnapshotLocation, SharedSession] = OrderedDict()
-        self._by_loop: WeakKeyDictionary[
+        self._by_loop: dict[
             asyncio.AbstractEventLoop, OrderedDict[SnapshotLocation, SharedSession]
-        ] = WeakKeyDictionary()
+        ] = {}
 
     async def read(self, location: SnapshotLocation, function: Callable[[Session], T]) -> T:
         """Return what a function reads from a session at its last commit.
@@ -234,7 +234,13 @@ class SessionPool:
             self._start()
         if self.state_store.runs_inline:
             return self._inline
-        return self._by_loop.setdefault(asyncio.get_running_loop(), OrderedDict())
+        loop = asyncio.get_running_loop()
+        if loop not in self._by_loop:
+            # Sessions refer to their loop, so weak references would keep both.
+            for closed in [each for each in self._by_loop if each.is_closed()]:
+                del self._by_loop[closed]
+            self._by_loop[loop] = OrderedDict()
+        return self._by_loop[loop]
 
     def _take(self, location: SnapshotLocation) -> SharedSession:
         """Return a session, and keep it until `_give_back`."""

@@ -48,12 +48,16 @@ async def delete_locations(
 ) -> None:
     """Delete what some agents stored of a session; its other agents keep theirs.
 
+    An interrupted deletion is finished.
+
     Raises:
         ConflictError: Other processes delete the session at the same time; retry.
 
     """
     stored = set(await find_locations(state_store, session_id))
-    if not stored.isdisjoint(locations):
+    if stored.isdisjoint(locations):
+        await Deletion.resume(state_store, session_id)
+    else:
         await run_deletion(state_store, session_id, frozenset(locations))
 
 
