@@ -63,8 +63,8 @@ class TextIndex:
         if self.dims is not None and (not isinstance(self.dims, int) or self.dims < 1):
             raise ValueError(f"dims of the index must be a positive int, got {self.dims!r}")
         self.embeddings: Embeddings = ensure_embeddings(config["embed"])
-        fields = config.get("fields") or [WHOLE_VALUE]
-        if isinstance(fields, str):
+        fields: object = config.get("fields") or [WHOLE_VALUE]
+        if not isinstance(fields, list | tuple):
             raise TypeError(f"fields of the index must be a list of paths, got {fields!r}")
         self.fields = list(fields)
 
