@@ -209,8 +209,9 @@ def test_a_filter_compares_texts(memory):
     memory.put(USER, "a", {"on": "2026-01-31"})
     memory.put(USER, "b", {"on": "2026-02-01"})
     memory.put(USER, "c", {"on": 3})
-    found = memory.search(USER, filter={"on": {"$gte": "2026-02-01"}})
-    assert [each.key for each in found] == ["b"]
+    for bound, expected in (("2026-02-01", ["b"]), ("2026", ["a", "b"]), ("2", ["a", "b", "c"])):
+        found = memory.search(USER, filter={"on": {"$gte": bound}})
+        assert [each.key for each in found] == expected
 
 
 @pytest.mark.parametrize(
