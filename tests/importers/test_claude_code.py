@@ -187,6 +187,22 @@ def test_ids_come_from_the_folder_the_entries_or_the_options(folder, tmp_path):
     assert "app/subagents/workflows/r-1/agent-a1/ses\n" in output
 
 
+def test_a_transcript_that_starts_with_many_summaries_is_recognised(tmp_path):
+    path = tmp_path / "s.jsonl"
+    summary = {"type": "summary", "summary": "before", "leafUuid": "u0"}
+    write_lines(path, [summary] * 50 + [{"type": "user", "uuid": "u1", "sessionId": "s"}])
+    (document,) = holdfast.importers.read(str(path))
+    assert len(to_transcript(document)) == 51
+
+
+@pytest.mark.parametrize("name", ["agent_id", "session_id"])
+def test_an_empty_id_is_refused(tmp_path, name):
+    path = tmp_path / "s.jsonl"
+    write_lines(path, [{"type": "user", "uuid": "u1", "sessionId": "s"}])
+    with pytest.raises(InvalidDocumentError, match="choose others"):
+        holdfast.importers.read(str(path), **{name: ""})
+
+
 def test_damaged_lines_are_named_and_a_cut_one_is_skipped(tmp_path):
     path = tmp_path / "talk.jsonl"
     first = json.dumps(TALK[1])

@@ -40,7 +40,8 @@ from holdfast.state.store import Store
 
 NAME = "claude-code"
 PROJECTS = "projects"
-LINES_LOOKED_AT = 20
+LINES_LOOKED_AT = 1000
+"""How many lines are searched for the id of a session; summaries at the start have none."""
 
 
 def recognises(source: Source) -> bool:
@@ -67,8 +68,8 @@ def read(source: Source) -> list[Document]:
 
     """
     entries = list(read_entries(source))
-    project = source.agent_id or find_project(source, entries)
-    session_id = source.session_id or source.stem
+    project = find_project(source, entries) if source.agent_id is None else source.agent_id
+    session_id = source.stem if source.session_id is None else source.session_id
     documents = [build_document(locate(project, session_id), entries)]
     for path, subpath in find_subagents(source):
         with open_source(str(path), limits=source.limits) as other:

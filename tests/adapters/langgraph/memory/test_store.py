@@ -15,7 +15,13 @@ from langgraph.store.base import (
     SearchOp,
 )
 
-from holdfast import Session, SnapshotArchive, UnsupportedValueError, open_state_store
+from holdfast import (
+    IntegrityError,
+    Session,
+    SnapshotArchive,
+    UnsupportedValueError,
+    open_state_store,
+)
 from holdfast.adapters.langgraph import HoldfastStore
 from support.async_tests import async_test
 
@@ -203,8 +209,9 @@ def test_a_filter_compares_texts(memory):
     memory.put(USER, "a", {"on": "2026-01-31"})
     memory.put(USER, "b", {"on": "2026-02-01"})
     memory.put(USER, "c", {"on": 3})
-    found = memory.search(USER, filter={"on": {"$gte": "2026-02-01"}})
-    assert [each.key for each in found] == ["b"]
+    for bound, expected in (("2026-02-01", ["b"]), ("2026", ["a", "b"]), ("2", ["a", "b", "c"])):
+        found = memory.search(USER, filter={"on": {"$gte": bound}})
+        assert [each.key for each in found] == expected
 
 
 @pytest.mark.parametrize(
@@ -248,3 +255,29 @@ def test_invalid_arguments_are_refused():
         HoldfastStore(store, index={"dims": 3, "embed": len, "fields": "text"})
     with pytest.raises(TypeError, match="ttl must be a dict"):
         HoldfastStore(store, ttl=60)
+
+
+def test_a_damaged_item_is_named_and_can_be_deleted(memory):
+    memory.put(USER, "a", {"n": 1}, ttl=60)
+
+    @async_test
+    async def damage():
+        async with Session.open(
+            memory.state_store, agent_id="memory", session_id="users.7"
+        ) as session:
+            change = ("langgraph/memory/expiry", "a", {"at": "soon"})
+            session.record("damaged", changes={"set": [change], "delete": []})
+
+    damage()
+    calls = (
+        lambda: memory.get(USER, "a"),
+        lambda: memory.search(()),
+        memory.list_namespaces,
+        memory.sweep_ttl,
+    )
+    for call in calls:
+        with pytest.raises(IntegrityError, match=r"session users\.7: entry 'a'.*delete the item"):
+            call()
+    memory.delete(USER, "a")
+    memory.put(USER, "a", {"n": 2})
+    assert memory.get(USER, "a").value == {"n": 2}

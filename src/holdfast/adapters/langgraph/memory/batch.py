@@ -34,6 +34,7 @@ from holdfast.adapters.langgraph.memory.layout import (
     get_item,
     list_items,
     locate_namespace,
+    name_session,
     read_clock,
     validate_labels,
 )
@@ -135,7 +136,8 @@ class Batch:
     def _get(self, op: GetOp) -> Result:
         if not op.namespace:
             return None
-        item = get_item(self._states[op.namespace], op.namespace, op.key, read_clock())
+        with name_session(op.namespace):
+            item = get_item(self._states[op.namespace], op.namespace, op.key, read_clock())
         if item is None:
             return None
         self._note_read([item], refresh_ttl=op.refresh_ttl)
@@ -155,7 +157,8 @@ class Batch:
             new = set(part) - known
             await self._load(part)
             for namespace in part:
-                found += self._list_matches(namespace, op, with_vectors=is_ranked)
+                with name_session(namespace):
+                    found += self._list_matches(namespace, op, with_vectors=is_ranked)
                 if namespace in new:  # a search over many namespaces does not keep them all
                     del self._states[namespace]
         if is_ranked:
@@ -223,8 +226,10 @@ class Batch:
         for namespace in namespaces:
             flags = await read_flags(self.pool.state_store, namespace, self.agent_id)
             if flags is None or flags == (True, True):
-                if list_items(await self._load_one(namespace), namespace, read_clock()):
-                    return True
+                state = await self._load_one(namespace)
+                with name_session(namespace):
+                    if list_items(state, namespace, read_clock()):
+                        return True
             elif flags[0]:
                 return True
         return False
@@ -238,7 +243,8 @@ class Batch:
         wanted: dict[str, None] = {}
         for put, texts, vectors in self._indexed:
             entry = self._states[put.op.namespace].get(VECTORS, put.op.key)
-            vectors.update(self.index.find_vectors(entry, put.op.key))
+            with name_session(put.op.namespace):
+                vectors.update(self.index.find_vectors(entry, put.op.key))
             wanted.update((each.text, None) for each in texts if each.digest not in vectors)
         self.texts = list(wanted)
 

@@ -59,13 +59,12 @@ def apply_operator(value: Any, name: str, other: Any) -> bool:
         raise ValueError(
             f"unknown operator {short_repr(name)}; use one of {', '.join([*EQUALITY, *ORDER])}"
         )
-    bound = to_float(other)
-    if bound is not None:
-        number = to_float(value)
-        return number is not None and ORDER[name](number, bound)
-    if isinstance(other, str):
-        return isinstance(value, str) and ORDER[name](value, other)
-    raise ValueError(f"{name} compares numbers and texts, got {short_repr(other)}")
+    number, bound = to_float(value), to_float(other)
+    if bound is None and not isinstance(other, str):
+        raise ValueError(f"{name} compares numbers and texts, got {short_repr(other)}")
+    if number is not None and bound is not None:
+        return ORDER[name](number, bound)
+    return isinstance(value, str) and isinstance(other, str) and ORDER[name](value, other)
 
 
 def to_float(value: Any) -> float | None:

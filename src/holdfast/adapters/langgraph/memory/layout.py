@@ -12,6 +12,8 @@ contain.
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -249,9 +251,18 @@ def parse_time(text: object) -> dt.datetime | None:
 def damaged_entry_error(space: str, key: str, entry: object) -> IntegrityError:
     """Return the error for a stored entry that is not valid."""
     return IntegrityError(
-        f"entry {key!r} in namespace {space!r} is damaged: {short_repr(entry)}; put the item "
-        "again, or restore the session to an earlier snapshot"
+        f"entry {key!r} in namespace {space!r} is damaged: {short_repr(entry)}; delete the item, "
+        "or restore its session to an earlier event"
     )
+
+
+@contextmanager
+def name_session(namespace: Namespace) -> Iterator[None]:
+    """Add to the error for a damaged entry in which session it is."""
+    try:
+        yield
+    except IntegrityError as error:
+        raise IntegrityError(f"session {'.'.join(namespace)}: {error}") from error
 
 
 def read_clock() -> dt.datetime:

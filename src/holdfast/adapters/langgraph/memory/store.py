@@ -17,7 +17,12 @@ from holdfast.adapters.langgraph.memory.batch import Batch, Vectors
 from holdfast.adapters.langgraph.memory.changes import delete_expired_items
 from holdfast.adapters.langgraph.memory.discovery import find_namespaces, read_flags, run_all
 from holdfast.adapters.langgraph.memory.history import At, MemoryHistory, MemoryVersion
-from holdfast.adapters.langgraph.memory.layout import Namespace, locate_namespace, validate_labels
+from holdfast.adapters.langgraph.memory.layout import (
+    Namespace,
+    locate_namespace,
+    name_session,
+    validate_labels,
+)
 from holdfast.adapters.langgraph.memory.sweeper import DEFAULT_INTERVAL, Sweeper
 from holdfast.adapters.langgraph.memory.vectors import TextIndex
 from holdfast.adapters.shared_session import SessionPool
@@ -205,7 +210,8 @@ class HoldfastStore(StoreAdapter, BaseStore):
         flags = await read_flags(self.state_store, namespace, self.agent_id)
         if flags is not None and not flags[1]:
             return 0
-        return await self._pool.update(self.location(namespace), delete_expired_items)
+        with name_session(namespace):
+            return await self._pool.update(self.location(namespace), delete_expired_items)
 
     def sweep_ttl(self) -> int:
         """Do `asweep_ttl` for a caller that is not async."""

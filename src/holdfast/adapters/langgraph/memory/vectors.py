@@ -63,7 +63,10 @@ class TextIndex:
         if self.dims is not None and (not isinstance(self.dims, int) or self.dims < 1):
             raise ValueError(f"dims of the index must be a positive int, got {self.dims!r}")
         self.embeddings: Embeddings = ensure_embeddings(config["embed"])
-        self.fields: list[str] = list(validate_fields(config.get("fields") or [WHOLE_VALUE]))
+        fields: object = config.get("fields") or [WHOLE_VALUE]
+        if not isinstance(fields, list | tuple):
+            raise TypeError(f"fields of the index must be a list of paths, got {fields!r}")
+        self.fields = list(fields)
 
     def list_texts(self, op: PutOp) -> list[IndexedText]:
         """Return the texts of an item that are embedded.
@@ -201,15 +204,3 @@ def score_with_numpy() -> Callable[[Sequence[float], Sequence[bytes]], list[floa
         return found
 
     return score
-
-
-def validate_fields(fields: Any) -> Sequence[str]:
-    """Return the paths of an index.
-
-    Raises:
-        TypeError: They are not a list of paths.
-
-    """
-    if isinstance(fields, str) or not isinstance(fields, Sequence):
-        raise TypeError(f"fields of the index must be a list of paths, got {short_repr(fields)}")
-    return fields
