@@ -1,4 +1,6 @@
-"""One replica of an A2A server, run in its own process: ``replica.py <store URL> <port>``.
+"""Replicas of an A2A server, each in its own process: ``replica.py <store URL> <port> …``.
+
+The processes are forked from one that has imported everything. It prints their ids.
 
 Its agent adds numbers to an artifact: the message "9 5" asks for the numbers below 9, slowly from 5
 on. An agent that is started again after a crash continues with the first number that is missing.
@@ -7,6 +9,7 @@ on. An agent that is started again after a crash continues with the first number
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from contextlib import asynccontextmanager
 
@@ -109,4 +112,11 @@ def main(url, port):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    for port in sys.argv[2:]:
+        child = os.fork()
+        if child == 0:
+            main(sys.argv[1], int(port))
+            os._exit(0)
+        print(child, flush=True)
+    for _ in sys.argv[2:]:
+        os.wait()

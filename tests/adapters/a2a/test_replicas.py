@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -41,13 +41,9 @@ SLOW, FAR = 8, 1000
 class Replica:
     """A server in a process of its own."""
 
-    def __init__(self, url):
-        self.port = free_port()
-        program = Path(__file__).with_name("replica.py")
-        self.process = subprocess.Popen(
-            [sys.executable, str(program), url, str(self.port)],
-            env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
-        )
+    def __init__(self, port, process_id):
+        self.port = port
+        self.process_id = process_id
 
     async def wait(self):
         """Wait until it accepts connections."""
@@ -55,8 +51,7 @@ class Replica:
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", self.port)
             except OSError:
-                assert self.process.poll() is None, "the server ended"
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.02)
             else:
                 writer.close()
                 await writer.wait_closed()
@@ -68,8 +63,7 @@ class Replica:
             yield ClientFactory(ClientConfig(httpx_client=http)).create(make_card(self.port))
 
     def kill(self):
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
+        os.kill(self.process_id, signal.SIGKILL)
 
 
 @pytest.fixture(params=["postgresql", "nats"])
@@ -79,10 +73,21 @@ def url(request):
 
 @pytest.fixture
 def replicas(url):
-    found = [Replica(url), Replica(url)]
-    yield found
-    for each in found:
-        each.kill()
+    ports = [free_port(), free_port()]
+    program = Path(__file__).with_name("replica.py")
+    with subprocess.Popen(
+        [sys.executable, str(program), url, *map(str, ports)],
+        env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as starter:
+        found = [Replica(port, int(starter.stdout.readline())) for port in ports]
+        try:
+            yield found
+        finally:
+            for each in found:
+                with suppress(ProcessLookupError):
+                    each.kill()
 
 
 def count_to(last, slow, task=None):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 import pytest
 from google.adk.errors.input_validation_error import InputValidationError
@@ -101,6 +102,23 @@ async def test_bad_input_is_refused_and_nothing_is_written():
         assert await service.get_artifact_version(**CHART) is None
         assert await service.list_artifact_versions(**CHART) == []
         assert await service.load_artifact(**CHART, version=-1) is None
+
+
+@async_test
+async def test_odd_parts_and_metadata_come_back_equal():
+    async with HoldfastArtifactService(MemoryStateStore()) as service:
+        for blob in (
+            types.Blob(mime_type="\ud800", data=b"x", display_name="\udfff"),
+            types.Blob(mime_type="a/b", data=b""),
+            types.Blob(mime_type="a/b"),
+        ):
+            part = types.Part(inline_data=blob)
+            metadata = {"a": "\ud800", "b": math.inf}
+            await service.save_artifact(**CHART, artifact=part, custom_metadata=metadata)
+            assert await service.load_artifact(**CHART) == part
+            assert (await service.get_artifact_version(**CHART)).custom_metadata == metadata
+        with pytest.raises(InputValidationError, match="lone surrogate"):
+            await service.save_artifact(**S1, filename="\ud800", artifact=PNG)
 
 
 @async_test

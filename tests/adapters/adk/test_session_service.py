@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import pytest
 from google.adk.errors.already_exists_error import AlreadyExistsError
@@ -73,6 +74,29 @@ async def test_a_deleted_session_is_gone_and_the_others_stay(new_service):
         again = await service.create_session(**S1)
         assert again.events == []
         assert again.state == {"user:a": 1}
+
+
+@async_test
+async def test_a_deletion_leaves_sessions_of_other_agents():
+    service = HoldfastSessionService(MemoryStateStore())
+    await service.create_session(**S1)
+    other = {"agent_id": "other", "session_id": service.location(**S1).session_id}
+    async with Session.open(service.state_store, **other) as session:
+        session.set("k", 1)
+    await service.delete_session(**S1)
+    assert await service.get_session(**S1) is None
+    kept = await Session.open(service.state_store, **other, must_exist=True)
+    assert kept.get("k") == 1
+
+
+@async_test
+async def test_ids_that_cannot_be_stored():
+    service = HoldfastSessionService(MemoryStateStore())
+    for ids in ({**S1, "session_id": "x" * 300}, {**S1, "user_id": "\ud800"}):
+        with pytest.raises(ValueError, match="session_id (must have 1 to 256|has a lone)"):
+            await service.create_session(**ids)
+        assert await service.get_session(**ids) is None
+        await service.delete_session(**ids)
 
 
 @async_test
@@ -191,6 +215,19 @@ async def test_values_of_the_state_keep_their_types_and_models_become_json():
 
 
 @async_test
+async def test_events_keep_numbers_that_are_not_finite():
+    service = HoldfastSessionService(MemoryStateStore())
+    session = await service.create_session(**S1)
+    event = text_event(state={"k": [None, (math.inf, {"low": -math.inf}), {1: math.nan}]})
+    response = types.FunctionResponse(name="f", response={"far": math.inf, "none": None})
+    event.content.parts.append(types.Part(function_response=response))
+    await service.append_event(session, event)
+    found = (await service.get_session(**S1)).events[0]
+    assert repr(found.actions.state_delta) == "{'k': [None, [inf, {'low': -inf}], {'1': nan}]}"
+    assert found.content == event.content
+
+
+@async_test
 async def test_ids_cannot_collide():
     async with HoldfastSessionService(MemoryStateStore()) as service:
         names = [("a", "b", "c"), ("a:b", "c", "d"), ("a", "b:c", "d"), ("a", "b", "c:d")]
@@ -219,8 +256,6 @@ async def test_the_ids_are_readable():
         assert {*await catalog.agents()} == {"shop", "shop:state"}
         assert service.state_location("shop").session_id == "shop"
         assert service.state_location("shop", "ana").session_id == "shop:ana"
-        with pytest.raises(ValueError, match="256"):
-            await service.get_session(**IDS, session_id="x" * 300)
         with pytest.raises(TypeError, match="user_id must be a str"):
             await service.get_session(app_name="shop", user_id=7, session_id="s1")
 

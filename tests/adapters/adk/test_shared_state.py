@@ -10,7 +10,8 @@ import pytest
 from adapters.adk.scripted_agent import IDS, S1, state_event, text_event
 from holdfast import Session
 from holdfast.adapters.adk import HoldfastSessionService
-from holdfast.adapters.adk.shared_state import PENDING
+from holdfast.adapters.adk.shared_state import PENDING, Origin, SharedState
+from holdfast.adapters.shared_session import SessionPool
 from holdfast.errors import IntegrityError, StateStoreError
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
@@ -63,6 +64,25 @@ async def test_sessions_of_a_user_lose_no_updates():
             content, agent_id=where.scope_id, session_id=where.session_id, must_exist=True
         )
         assert PENDING not in session.snapshot().namespaces()
+
+
+@async_test
+async def test_changes_of_a_slow_writer_do_not_replace_later_ones():
+    pool = SessionPool(MemoryStateStore())
+    shared, service = SharedState(pool), HoldfastSessionService(pool.state_store)
+    where = service.state_location(**IDS)
+    keys = []
+    for value in (1, 2):
+        session = await service.create_session(**IDS, session_id=f"s{value}")
+        location = service.location(**IDS, session_id=session.id)
+        origin = Origin(location.session_id, 0, f"e{value}")
+        keys.append((await shared.prepare(where, origin, {"x": value}), session))
+    for value, (_, session) in enumerate(keys, 1):
+        await service.append_event(session, text_event(id=f"e{value}"))
+    for key, _ in reversed(keys):
+        assert await service.get_user_state(**IDS) == {"x": 2}
+        await shared.apply(where, key)
+    assert await service.get_user_state(**IDS) == {"x": 2}
 
 
 @async_test

@@ -141,8 +141,8 @@ async def test_values_and_events_beside_do_not_make_a_session_stale():
     assert (await service.get_session(**S1)).state == {"note": "kept", "a": 1}
 
 
-WRITER = """
-import asyncio, sys
+WRITERS = """
+import asyncio, os, sys
 from google.adk.errors._stale_session_error import StaleSessionError
 from adapters.adk.scripted_agent import S1, text_event
 from holdfast.adapters.adk import HoldfastSessionService
@@ -159,7 +159,12 @@ async def main(url, name):
                 except StaleSessionError:
                     pass
 
-asyncio.run(main(*sys.argv[1:]))
+url, *names = sys.argv[1:]
+for name in names:
+    if os.fork() == 0:
+        asyncio.run(main(url, name))
+        os._exit(0)
+sys.exit(any(os.wait()[1] for _ in names))
 """
 
 
@@ -169,7 +174,8 @@ def test_two_processes_lose_nothing(tmp_path):
     async def main():
         async with HoldfastSessionService.from_url(url) as service:
             await service.create_session(**S1)
-            await asyncio.gather(*(asyncio.to_thread(run_writer, url, name) for name in ("a", "b")))
+            done = await asyncio.to_thread(run_python, WRITERS, url, "a", "b")
+            assert done.returncode == 0, done.stderr
             found = await service.get_session(**S1)
             for name in ("a", "b"):
                 mine = [text for text in texts(found) if text.startswith(name)]
@@ -177,8 +183,3 @@ def test_two_processes_lose_nothing(tmp_path):
             assert found.state == {"user:a": 5, "user:b": 5}
 
     asyncio.run(main())
-
-
-def run_writer(url, name):
-    done = run_python(WRITER, url, name)
-    assert done.returncode == 0, done.stderr

@@ -82,7 +82,7 @@ class VersionedFile:
             record["content"] = b64encode(content).decode()
         else:
             record["chunks"] = await self._write_chunks(content)
-        data = json.dumps(record, ensure_ascii=False).encode()
+        data = json.dumps(record).encode()  # ASCII, as a lone surrogate has no UTF-8
         numbers = await self.list_numbers()
         number = numbers[-1] + 1 if numbers else 0
         while True:

@@ -205,8 +205,13 @@ class HoldfastArtifactService(StoreAdapter, BaseArtifactService):
                 f"artifact {filename!r} belongs to a session; pass session_id, or start its name "
                 f"with {USER_PREFIX!r}"
             )
-        scope = scope_prefix(app_name, user_id, None if is_shared else session_id)
-        return VersionedFile(self.state_store, scope, filename)
+        try:
+            scope = scope_prefix(app_name, user_id, None if is_shared else session_id)
+            return VersionedFile(self.state_store, scope, filename)
+        except UnicodeEncodeError as error:
+            raise InputValidationError(
+                f"artifact {filename!r} or its ids have a lone surrogate; use valid Unicode"
+            ) from error
 
     def __repr__(self) -> str:
         return f"<HoldfastArtifactService on {self.state_store!r}>"
@@ -257,7 +262,7 @@ def split_part(part: types.Part) -> tuple[dict[str, Any], bytes]:
     """Return a part in JSON without its bytes or text, and these as bytes."""
     skeleton: dict[str, Any] = part.model_dump(mode="json", by_alias=True, exclude_none=True)
     if part.inline_data is not None and part.inline_data.data is not None:
-        del skeleton["inlineData"]["data"]
+        skeleton["inlineData"]["data"] = ""
         return skeleton, part.inline_data.data
     if part.text is not None:
         skeleton["text"] = ""
@@ -274,7 +279,7 @@ def join_part(file: VersionedFile, version: FileVersion, content: bytes) -> type
     """
     try:
         part = types.Part.model_validate(version.fields.get("part"))
-        if part.inline_data is not None:
+        if part.inline_data is not None and part.inline_data.data is not None:
             part.inline_data.data = content
         elif part.text is not None:
             part.text = content.decode("utf-8", "surrogatepass")

@@ -29,7 +29,7 @@ USER = "user"
 
 
 def encode_event(event: Event) -> dict[str, Any]:
-    """Return an event in ADK's JSON.
+    """Return an event in ADK's JSON, in which numbers may be infinite or NaN.
 
     Raises:
         UnsupportedValueError: It holds a value that JSON cannot express.
@@ -37,11 +37,30 @@ def encode_event(event: Event) -> dict[str, Any]:
     """
     try:
         found: dict[str, Any] = event.model_dump(mode="json", by_alias=True, exclude_none=True)
+        if has_null(found):
+            found = restore_numbers(found, event.model_dump(by_alias=True, exclude_none=True))
     except (PydanticSerializationError, ValueError, TypeError) as error:
         raise UnsupportedValueError(
             f"event {event.id} cannot be stored: {error}; use values that JSON can express"
         ) from error
     return found
+
+
+def has_null(tree: Any) -> bool:
+    """Tell whether a value of nested dicts and lists is None."""
+    if isinstance(tree, dict | list):
+        return any(map(has_null, tree.values() if isinstance(tree, dict) else tree))
+    return tree is None
+
+
+def restore_numbers(tree: Any, source: Any) -> Any:
+    """Return a tree with the infinite numbers and NaN of its source, which ADK dumps as null."""
+    if isinstance(tree, dict) and isinstance(source, dict):
+        pairs = zip(tree.items(), source.values(), strict=True)
+        return {key: restore_numbers(value, exact) for (key, value), exact in pairs}
+    if isinstance(tree, list) and isinstance(source, list | tuple | set | frozenset):
+        return [restore_numbers(*pair) for pair in zip(tree, source, strict=True)]
+    return source if tree is None and isinstance(source, float) else tree
 
 
 def decode_event(key: str, message: object) -> Event:

@@ -38,7 +38,7 @@ from holdfast.errors import ConflictError, HoldfastError, StateStoreError
 from holdfast.ids import new_id
 from holdfast.sessions.restore import SnapshotRef
 from holdfast.sessions.session import Session
-from holdfast.snapshots.archive import SnapshotArchive
+from holdfast.snapshots.delete import delete_locations
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.session_state import MESSAGES, STATE
 from holdfast.state.diff import Changes
@@ -140,9 +140,9 @@ class HoldfastSessionService(StoreAdapter, BaseSessionService):
 
         """
         session_id = session_id.strip()
-        if not session_id:
+        location = self._find_location(app_name, user_id, session_id)
+        if location is None:
             return None
-        location = self.location(app_name, user_id, session_id)
         found = await self._pool.read(location, lambda session: read_session(session, config))
         if found is None:
             return None
@@ -187,12 +187,11 @@ class HoldfastSessionService(StoreAdapter, BaseSessionService):
             StateStoreError: The store failed.
 
         """
-        session_id = session_id.strip()
-        if session_id:
-            location = self.location(app_name, user_id, session_id)
+        location = self._find_location(app_name, user_id, session_id.strip())
+        if location is not None:
             for shared in (layout.user_location(app_name, user_id), layout.app_location(app_name)):
                 await self._shared.settle(shared)  # what refers to events of the session
-            await SnapshotArchive(self.state_store).delete_session(session_id=location.session_id)
+            await delete_locations(self.state_store, location.session_id, [location])
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         """Return the state that the sessions of a user share, without the prefix ``user:``.
@@ -307,6 +306,15 @@ class HoldfastSessionService(StoreAdapter, BaseSessionService):
 
         """
         return layout.session_location(app_name, user_id, session_id)
+
+    def _find_location(
+        self, app_name: str, user_id: str, session_id: str
+    ) -> SnapshotLocation | None:
+        """Return the location of a session, or None if ids cannot be those of one."""
+        try:
+            return self.location(app_name, user_id, session_id) if session_id else None
+        except ValueError:
+            return None
 
     def state_location(self, app_name: str, user_id: str | None = None) -> SnapshotLocation:
         """Return the location of the state of a user, or of an app.

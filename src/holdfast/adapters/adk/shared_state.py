@@ -124,12 +124,17 @@ class SharedState:
     async def apply(self, location: SnapshotLocation, key: str) -> None:
         """Apply pending changes whose event is committed, unless another writer did.
 
+        Earlier ones that are committed are applied first, or they would replace these later.
+
         Raises:
             StateStoreError: The store failed.
 
         """
-        verdicts = Verdicts(committed=frozenset([key]))
-        await self.pool.update(location, lambda session: apply_changes(session, verdicts))
+        earlier = await self._judge_all(location, before=key)
+        verdicts = Verdicts(earlier.committed | {key}, earlier.dropped)
+        await self.pool.update(
+            location, lambda session: apply_changes(session, verdicts), must_refresh=False
+        )
 
     async def drop(self, location: SnapshotLocation, key: str) -> None:
         """Drop pending changes whose event was not committed.
@@ -152,8 +157,11 @@ class SharedState:
         if verdicts.committed or verdicts.dropped:
             await self.pool.update(location, lambda session: apply_changes(session, verdicts))
 
-    async def _judge_all(self, location: SnapshotLocation) -> Verdicts:
+    async def _judge_all(self, location: SnapshotLocation, before: str | None = None) -> Verdicts:
+        """Look up which pending changes are committed; all, or those before a key."""
         pending = await self.pool.read(location, lambda session: list_pending(session.snapshot()))
+        if before is not None:
+            pending = [each for each in pending if each.key < before]
         return await self._judge(location, pending) if pending else Verdicts()
 
     async def _judge(
