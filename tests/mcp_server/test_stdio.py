@@ -12,7 +12,7 @@ import pytest
 import holdfast
 from holdfast.mcp_server.stdio import serve_stdio
 from support.async_tests import async_test, run_async
-from support.mcp_clients import Agent, connect_program, start_raw
+from support.mcp_clients import Agent, connect, connect_program, start_raw
 
 
 @pytest.fixture
@@ -21,8 +21,12 @@ def url(tmp_path):
 
 
 @async_test
-async def test_two_programs_with_real_clients(url):
-    async with connect_program(url) as one, connect_program(url, "--agent", "coder") as two:
+async def test_a_program_and_another_server_with_real_clients(url):
+    async with (
+        holdfast.open_state_store(url) as store,
+        connect(store) as one,
+        connect_program(url, "--agent", "coder") as two,
+    ):
         first, second = Agent(one), Agent(two)
         saved = await first.call(
             "save_checkpoint", agent="coder", session="s", values={"plan": 1}, expected_seq=0
@@ -30,7 +34,7 @@ async def test_two_programs_with_real_clients(url):
         assert (await second.call("list_checkpoints", agent="coder"))["checkpoints"]
 
         async def save_many(agent, name):
-            for n in range(15):
+            for n in range(10):
                 await agent.call(
                     "save_checkpoint",
                     agent="coder",
@@ -40,19 +44,19 @@ async def test_two_programs_with_real_clients(url):
 
         await asyncio.gather(save_many(first, "one"), save_many(second, "two"))
         found = await second.call("search", agent="coder", query="two")
-        assert len(found["matches"]) == 15
+        assert len(found["matches"]) == 10
         compared = await first.call("diff", agent="coder", session="s", from_=saved["snapshot"])
-        assert compared["added"] == 30
+        assert compared["added"] == 20
         fork = await second.call("fork", agent="coder", session="s", new_session="other")
-        assert fork["message_count"] == 30
+        assert fork["message_count"] == 20
         restored = await second.call("restore", agent="coder", session="s", to=saved["snapshot"])
         assert (restored["message_count"], restored["values"]) == (0, {"plan": 1})
         undone = await first.call("restore", agent="coder", session="s", to=restored["undo_seq"])
-        assert undone["message_count"] == 30
+        assert undone["message_count"] == 20
         for name in ("one", "two"):
             page = await first.read(undone["uri"])
             mine = [each["message"] for each in page["messages"]]
-            assert [each["content"] for each in mine if each["role"] == name] == list(range(15))
+            assert [each["content"] for each in mine if each["role"] == name] == list(range(10))
         assert "does not cover" in await second.fail("save_checkpoint", agent="other")
         assert len((await one.list_resources()).resources) == 2
 
@@ -91,27 +95,25 @@ def test_only_protocol_is_written_to_stdout_and_bad_lines_do_not_stop_the_server
 
 
 def test_a_killed_server_has_lost_nothing_that_it_acknowledged(url):
-    chooser, acknowledged, sent = random.Random(7), [], 0
-    for _ in range(2):
-        with start_raw(url) as program:
-            last = sent + chooser.randint(5, 25)
-            killer = threading.Timer(chooser.uniform(0, 0.01), program.process.kill)
-            while True:
-                sent += 1
-                if sent == last:
-                    killer.start()  # in the middle of one of the next calls
-                message = {"role": "user", "content": sent}
-                try:
-                    response = program.call(
-                        "save_checkpoint", agent="a", session="s", messages=[message]
-                    )
-                except BrokenPipeError:
-                    response = None
-                if response is None:
-                    break
-                acknowledged.append((sent, response["result"]["structuredContent"]["snapshot"]))
-            killer.join()
-            assert program.process.wait(20) == -signal.SIGKILL
+    acknowledged, sent = [], 0
+    with start_raw(url) as program:
+        killer = threading.Timer(random.uniform(0, 0.01), program.process.kill)
+        while True:
+            sent += 1
+            if sent == 12:
+                killer.start()  # in the middle of one of the next calls
+            message = {"role": "user", "content": sent}
+            try:
+                response = program.call(
+                    "save_checkpoint", agent="a", session="s", messages=[message]
+                )
+            except BrokenPipeError:
+                response = None
+            if response is None:
+                break
+            acknowledged.append((sent, response["result"]["structuredContent"]["snapshot"]))
+        killer.join()
+        assert program.process.wait(20) == -signal.SIGKILL
     assert len(acknowledged) > 8
     run_async(check_acknowledged(url, acknowledged))
 
@@ -123,7 +125,7 @@ async def check_acknowledged(url, acknowledged):
         stored = [each["content"] for each in live.messages]
         assert stored == sorted(set(stored))
         assert {number for number, _ in acknowledged} <= set(stored)
-        assert len(stored) <= len(acknowledged) + 2  # at most the last one of each run
+        assert len(stored) <= len(acknowledged) + 1  # at most the last one
         assert (await live.verify()).ok
         ids = await live.archive.list_snapshot_ids(location=live.location)
         assert {snapshot for _, snapshot in acknowledged} <= set(ids)

@@ -13,7 +13,7 @@ pytest.importorskip("crewai", reason="runs in make test-crewai")
 from crewai.events.event_bus import crewai_event_bus
 from crewai.flow.async_feedback.types import HumanFeedbackPending, PendingFeedbackContext
 from crewai.flow.persistence import FlowPersistence
-from pydantic import BaseModel
+from pydantic import BaseModel, model_serializer
 
 from adapters.crewai.flows import make_counter, make_review, make_trip
 from holdfast import (
@@ -147,6 +147,50 @@ def test_values_of_the_user_beside_the_state_stay_and_edited_fields_reach_the_fl
     assert open_session(persistence, "f").get("mine") == 5
 
 
+def test_lists_that_the_user_sets_reach_the_flow(persistence):
+    long, said = list(range(10)), [{"role": "user", "content": "Hello"}]
+    persistence.save_state("f", "one", {"id": "f", "steps": long, "messages": said})
+    session = open_session(persistence, "f")
+    session.set("steps", ["mine"])
+    session.set("messages", [])
+    run_async(session.commit())
+    assert persistence.load_state("f") == {"id": "f", "steps": ["mine"], "messages": []}
+    persistence.save_state("f", "two", {"id": "f", "steps": long, "messages": said})
+    assert persistence.load_state("f") == {"id": "f", "steps": long, "messages": said}
+
+
+def test_a_field_that_the_user_deletes_is_not_in_the_state_of_a_paused_flow(persistence):
+    persistence.save_pending_feedback("f", context(), {"id": "f", "city": "Oslo", "n": 1})
+    session = open_session(persistence, "f")
+    session.delete("city")
+    run_async(session.commit())
+    assert persistence.load_pending_feedback("f")[0] == {"id": "f", "n": 1}
+    persistence.save_state("f", "two", {"id": "f", "n": 2})
+    assert persistence.load_pending_feedback("f")[0] == {"id": "f", "n": 1}
+
+
+def test_a_method_may_add_a_field_while_another_is_saved(persistence):
+    state = {"id": "f", "inner": {}}
+
+    class Slow(BaseModel):
+        @model_serializer
+        def dump(self):
+            state["late"] = state["inner"]["late"] = 1  # as a method in another thread does
+            return {}
+
+    state["slow"] = state["inner"]["slow"] = Slow()
+    state["last"] = state["inner"]["last"] = 1
+    persistence.save_state("f", "one", state)
+    assert persistence.load_state("f").keys() >= {"id", "slow", "last"}
+
+
+def make_loop():
+    """Return a value that contains itself."""
+    value = []
+    value.append({"value": value})
+    return value
+
+
 class Person(BaseModel):
     name: str
     born: dt.date
@@ -174,6 +218,8 @@ def test_states_of_models_are_stored_as_json_and_those_of_dicts_exactly(persiste
         ({"id": "f", "a": {"b": [object()]}}, "$.state.a.b[0]"),
         ({"id": "f", "long": [*range(20), {"x": object()}]}, "$.state.long[20].x"),
         ({"id": "f", 5: 1}, "$.state"),
+        ({"id": "f", "loop": make_loop()}, "$.state.loop"),
+        ({"id": "f", "\ud800": list(range(20))}, "$.fields[1]"),
         (Odd(thing=object()), "$.state.thing"),
     ],
 )

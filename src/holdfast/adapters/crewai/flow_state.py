@@ -21,6 +21,7 @@ from holdfast.snapshots.session_state import MESSAGES, STATE, message_key
 from holdfast.state.diff import Changes, Pair
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store, get_encoded
+from holdfast.values.extensions import MAX_DEPTH
 from holdfast.values.json_encoding import EncodedValue, encode_value
 
 METHOD_EVENT = "crewai.method"
@@ -56,23 +57,32 @@ def to_fields(state_data: object) -> dict[str, Any]:
         raise ValueError(  # noqa: TRY004 - the error of CrewAI's own persistence
             f"state_data must be a pydantic BaseModel or a dict, got {short_repr(state_data)}"
         )
-    for name in state_data:
+    items = list(state_data.items())  # at once: a method in another thread may add a field
+    for name, _ in items:
         if not isinstance(name, str):
             raise UnsupportedValueError(
                 f"names of fields must be str, got {short_repr(name)}, at $.state", "$.state"
             )
-    return {str.__str__(name): to_data(value) for name, value in state_data.items()}
+    return {str.__str__(name): to_data(value, f"$.state.{name}") for name, value in items}
 
 
-def to_data(value: Any) -> Any:
-    """Return a value with the pydantic models in it as JSON."""
+def to_data(value: Any, path: str, room: int = MAX_DEPTH) -> Any:
+    """Return a value with the pydantic models in it as JSON. ``path`` is that of the field.
+
+    Raises:
+        UnsupportedValueError: It is too deep.
+
+    """
     if isinstance(value, BaseModel):
         return dump_model(value)
-    if type(value) is dict:
-        return {key: to_data(each) for key, each in value.items()}
-    if type(value) is list or type(value) is tuple:
-        return type(value)(to_data(each) for each in value)
-    return value
+    cls = type(value)
+    if cls is not dict and cls is not list and cls is not tuple:
+        return value
+    if room <= 0:
+        raise UnsupportedValueError(f"value is too deep or contains itself, at {path}", path)
+    if cls is dict:
+        return {key: to_data(each, path, room - 1) for key, each in list(value.items())}
+    return cls(to_data(each, path, room - 1) for each in list(value))
 
 
 def dump_model(model: BaseModel) -> dict[str, Any]:
@@ -104,7 +114,7 @@ class FieldEntries:
                 entry = encode_at(item, f"{path}[{number}]")
                 self.entries[items_space(name), message_key(number)] = entry
         header = {"id": flow_uuid, "fields": list(fields), "lists": lists, "method": method}
-        self.entries[ROOT, FLOW] = encode_value(header)
+        self.entries[ROOT, FLOW] = encode_at(header, "$")
 
     def find_changes(self, store: Store) -> Changes:
         """Return the changes from the state in a store to this one.
@@ -119,7 +129,7 @@ class FieldEntries:
         ]
         pending = get_pending(state)
         for name in () if pending is None else pending["fields"]:
-            if not state.contains(PENDING_FIELDS, name):
+            if has_field(state, name) and not state.contains(PENDING_FIELDS, name):
                 old = encode_value(read_field(state, name))
                 if name not in self.fields or encode_value(self.fields[name]).data != old.data:
                     changed.append((PENDING_FIELDS, name, old))
@@ -137,7 +147,7 @@ def list_entries(state: Snapshot) -> list[Pair]:
         if name in header["lists"]:
             space = items_space(name)
             found += [(space, key) for _, key, _ in state.items(space)]
-        elif state.contains(STATE, name):
+        if state.contains(STATE, name):
             found.append((STATE, name))
     return found
 
@@ -153,7 +163,7 @@ def is_stored_by_item(name: str, value: object) -> bool:
 
 def items_space(name: str) -> str:
     """Return the namespace of the items of a field."""
-    return MESSAGES if name == MESSAGES else ITEMS + quote(name, safe="")
+    return MESSAGES if name == MESSAGES else ITEMS + quote(name, safe="", errors="surrogatepass")
 
 
 def encode_at(value: Any, path: str) -> EncodedValue:
@@ -212,19 +222,20 @@ def read_fields(state: Snapshot) -> dict[str, Any] | None:
     header = get_header(state)
     if header is None:
         return None
-    return {
-        name: read_field(state, name)
-        for name in header["fields"]
-        if name in header["lists"] or state.contains(STATE, name)  # the user may have deleted it
-    }
+    return {name: read_field(state, name) for name in header["fields"] if has_field(state, name)}
+
+
+def has_field(state: Snapshot, name: str) -> bool:
+    """Return whether a field is in the state; the user may have deleted it."""
+    header = get_header(state)
+    return state.contains(STATE, name) or (header is not None and name in header["lists"])
 
 
 def read_field(state: Snapshot, name: str) -> Any:
-    """Return one field of a flow's state."""
-    header = get_header(state)
-    if header is not None and name in header["lists"]:
-        return state.values(items_space(name))
-    return state.get(STATE, name)
+    """Return one field of a flow's state, as the user set it if it is a list with entries."""
+    if state.contains(STATE, name):
+        return state.get(STATE, name)
+    return state.values(items_space(name))
 
 
 def read_pending_fields(state: Snapshot, pending: Mapping[str, Any]) -> dict[str, Any]:
@@ -234,6 +245,7 @@ def read_pending_fields(state: Snapshot, pending: Mapping[str, Any]) -> dict[str
         if state.contains(PENDING_FIELDS, name)
         else read_field(state, name)
         for name in pending["fields"]
+        if state.contains(PENDING_FIELDS, name) or has_field(state, name)
     }
 
 
