@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -115,16 +112,3 @@ async def test_a_value_that_is_not_data_is_logged_by_the_framework(caplog):
     logging.getLogger("agent_framework").setLevel(logging.WARNING)
     await build_asker(storage).run("soup")
     assert "Order is not data, at $.pending_request_info_events" in caplog.text
-
-
-def test_killed_workflows_resume():
-    done = subprocess.run(
-        [sys.executable, "-m", "trials.frameworks", "agent_framework_workflow", *OPTIONS],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": ":".join([str(ROOT), *sys.path])},
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "kills | 2 |" in done.stdout

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
 from pydantic_ai.conversation import Conversation
 from pydantic_ai.conversation_store import ConversationConflict
 from pydantic_ai.exceptions import UserError
@@ -18,7 +14,6 @@ from adapters.pydantic_ai.conversations import add_with_retries
 from holdfast import SnapshotArchive, open_state_store
 from holdfast.adapters.pydantic_ai import HoldfastConversationStore
 from support.async_tests import async_test
-from support.subprocesses import run_python
 
 ROOT = Path(__file__).parent.parent.parent.parent
 
@@ -85,33 +80,3 @@ async def test_stores_that_delete_the_same_conversation_leave_nothing(tmp_path):
             await asyncio.gather(*(store.delete("c") for store in stores))
             assert [await store.load("c") for store in stores] == [None] * 4
         assert [key async for key in one.list()] == []
-
-
-@pytest.mark.parametrize("installed", ["2.65.9", "3.0.0", None])
-def test_another_version_of_the_framework_is_one_error(installed):
-    answer = "raise m.PackageNotFoundError(name)" if installed is None else f"return {installed!r}"
-    done = run_python(
-        "import importlib.metadata as m\n"
-        f"def version(name): {answer}\n"
-        "m.version = version\n"
-        "import holdfast.adapters.pydantic_ai\n"
-    )
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith("holdfast.extras.MissingExtraError: ")
-    assert "pip install 'holdfast[pydantic-ai]'" in last
-    if installed is not None:
-        assert f"needs pydantic-ai-slim >=2.66,<3, but {installed} is installed" in last
-
-
-def test_a_killed_run_is_resumed_and_ends_in_the_right_state():
-    command = [sys.executable, "-m", "trials.frameworks", "pydantic_ai_agent", "--kills", "2"]
-    done = subprocess.run(
-        [*command, "--seed", "3"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "| kills | 2 |" in done.stdout
