@@ -20,7 +20,7 @@ BENCHMARKS := $(patsubst benchmarks/%.py,bench-%,$(filter-out benchmarks/harness
 # Frameworks whose requirements conflict with the others have an environment of their own.
 SEPARATE := adk crewai
 
-.PHONY: demo serve test checks coverage browser lint test-compiled test-pure test-adapters $(SEPARATE:%=test-%) bench $(BENCHMARKS) faults soak fuzz audit packaging docs clean
+.PHONY: demo serve test checks coverage browser lint test-compiled test-pure test-adapters $(SEPARATE:%=test-%) bench $(BENCHMARKS) faults frameworks soak fuzz audit packaging docs clean
 
 demo: $(VENV)/package
 	@$(BIN)/python examples/demo.py
@@ -105,6 +105,14 @@ faults: $(VENV)/tools $(VENV)/package
 	$(BIN)/python -m trials.faults
 	$(BIN)/python -m trials.kills
 	$(BIN)/python -m trials.hardship
+
+# Kill and resume a scripted run of every framework.
+KILLS ?= 50
+FRAMEWORKS := $(filter-out __init__ __main__ scenario adk crewai_flow,$(basename $(notdir $(wildcard trials/frameworks/*.py))))
+frameworks: $(VENV)/tools $(VENV)/package $(SEPARATE:%=$(VENV)-%/installed)
+	for each in $(FRAMEWORKS); do $(BIN)/python -m trials.frameworks $$each --kills $(KILLS) || exit 1; done
+	$(VENV)-adk/bin/python -m trials.frameworks adk --kills $(KILLS)
+	$(VENV)-crewai/bin/python -m trials.frameworks crewai_flow --kills $(KILLS)
 
 SECONDS ?= 60
 soak: $(VENV)/tools $(VENV)/package
