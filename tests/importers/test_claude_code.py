@@ -187,6 +187,14 @@ def test_ids_come_from_the_folder_the_entries_or_the_options(folder, tmp_path):
     assert "app/subagents/workflows/r-1/agent-a1/ses\n" in output
 
 
+@pytest.mark.parametrize("text", ["{", "[1]", "[" * 100_000])
+def test_metadata_that_is_damaged_is_left_out(text, folder):
+    (metadata,) = folder.rglob("*.meta.json")
+    metadata.write_text(text)
+    _, document = holdfast.importers.read(str(folder / f"{SESSION}.jsonl"))
+    assert to_transcript(document) == HELP
+
+
 def test_damaged_lines_are_named_and_a_cut_one_is_skipped(tmp_path):
     path = tmp_path / "talk.jsonl"
     first = json.dumps(TALK[1])
