@@ -203,6 +203,14 @@ def test_an_empty_id_is_refused(tmp_path, name):
         holdfast.importers.read(str(path), **{name: ""})
 
 
+@pytest.mark.parametrize("text", ["{", "[1]", "[" * 100_000])
+def test_metadata_that_is_damaged_is_left_out(text, folder):
+    (metadata,) = folder.rglob("*.meta.json")
+    metadata.write_text(text)
+    _, document = holdfast.importers.read(str(folder / f"{SESSION}.jsonl"))
+    assert to_transcript(document) == HELP
+
+
 def test_damaged_lines_are_named_and_a_cut_one_is_skipped(tmp_path):
     path = tmp_path / "talk.jsonl"
     first = json.dumps(TALK[1])

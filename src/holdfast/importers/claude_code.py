@@ -164,7 +164,7 @@ def read_metadata(path: Path) -> TranscriptEntry | None:
     """Return the entry with a sub-agent's metadata, from the file beside its transcript."""
     try:
         found = json.loads(path.with_suffix(".meta.json").read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return None
     return {**found, "type": METADATA} if isinstance(found, dict) else None
 

@@ -24,6 +24,7 @@ from adapters.claude_agent.transcripts import (
 from holdfast import (
     Catalog,
     IntegrityError,
+    InvalidDocumentError,
     Session,
     SnapshotManager,
     StateStoreError,
@@ -303,8 +304,16 @@ async def test_a_record_that_is_written_again_has_the_time_of_the_append(monkeyp
     assert await adapter.list_sessions(PROJECT) == expected
 
 
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda data: b"{}", IntegrityError),
+        (lambda data: data.replace(b'"format":1', b'"format":9'), InvalidDocumentError),
+    ],
+    ids=["damaged", "newer"],
+)
 @async_test
-async def test_a_damaged_session_does_not_hide_others_in_lists():
+async def test_a_damaged_session_does_not_hide_others_in_lists(change, error):
     store = ObservedStore()
     adapter = HoldfastSessionStore(store)
     other = {**KEY, "session_id": "other"}
@@ -312,7 +321,7 @@ async def test_a_damaged_session_does_not_hide_others_in_lists():
         await adapter.append(key, TALK)
     for key in store.keys_with(KEY["session_id"]):
         if "/log/" in key or "claude_agent/" in key:
-            await store.put(key, b"{}")
+            await store.damage(key, change)
     fresh = HoldfastSessionStore(store)
     assert {each["session_id"] for each in await fresh.list_sessions(PROJECT)} == {
         KEY["session_id"],
@@ -320,7 +329,7 @@ async def test_a_damaged_session_does_not_hide_others_in_lists():
     }
     (summary,) = await fresh.list_session_summaries(PROJECT)
     assert summary["session_id"] == "other"
-    with pytest.raises(IntegrityError):
+    with pytest.raises(error):
         await fresh.load(KEY)
 
 

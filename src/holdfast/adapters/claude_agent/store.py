@@ -33,7 +33,7 @@ from holdfast.adapters.claude_transcript import (
 )
 from holdfast.adapters.requirement import import_requirement
 from holdfast.adapters.shared_session import SessionPool, session_exists
-from holdfast.errors import IntegrityError, short_repr
+from holdfast.errors import IntegrityError, InvalidDocumentError, short_repr
 from holdfast.log.event import Event
 from holdfast.sessions.session import Session
 from holdfast.snapshots.catalog.catalog import Catalog
@@ -205,8 +205,9 @@ class HoldfastSessionStore(StoreAdapter):
             if record is None:
                 try:
                     record = await self._renew_record(project_key, entry.location)
-                except IntegrityError as error:
-                    # One damaged session does not hide the others; loading it raises the error.
+                except (IntegrityError, InvalidDocumentError) as error:
+                    # A session that is damaged, or of a newer version, does not hide the others;
+                    # loading it raises the error.
                     logger.warning("session %s cannot be summarized: %s", entry.session_id, error)
                     record = TranscriptRecord(to_ms(entry.active_at), None)
             elif record.summary is None:
