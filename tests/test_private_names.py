@@ -13,13 +13,17 @@ import holdfast
 SOURCE = Path(holdfast.__file__).parent
 OTHER_PROJECTS = {
     ("adapters.a2a", "_value"),
+    ("adapters.adk", "_apply_temp_state"),
+    ("adapters.adk", "_commit_event_to_session"),
+    ("adapters.adk", "_storage_update_marker"),
+    ("adapters.adk", "_trim_temp_delta_state"),
     ("adapters.strands", "_NAMESPACED"),
     ("stores", "_pending"),
     ("stores", "_server_info"),
 }
-"""Private names of the A2A SDK, Strands and nats-py, which have no public name for these."""
-STANDARD_LIBRARY = {"_exit"}
-"""Public names of ``os`` that start with an underscore."""
+"""Private names of the A2A SDK, ADK, Strands and nats-py, which have no public name for these."""
+STANDARD_LIBRARY = {"_exit", "_replace"}
+"""Public names of ``os`` and of named tuples that start with an underscore."""
 
 
 def package_of(path):
