@@ -30,6 +30,15 @@ def served(monkeypatch):
     return found
 
 
+@pytest.fixture
+def interruptible():
+    """Handle Ctrl-C as in a terminal: a program in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_stdio_is_the_default_and_prints_nothing(run, served):
     ran = run("mcp", "--store", "sqlite:///some.db")
     assert (ran.code, ran.out, ran.err) == (0, "", "")

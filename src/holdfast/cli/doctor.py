@@ -44,6 +44,13 @@ EXTRAS = {
     "langgraph": "langgraph-checkpoint",
     "strands": "strands-agents",
     "openai-agents": "openai-agents",
+    "claude-agent": "claude-agent-sdk",
+    "pydantic-ai": "pydantic-ai-slim",
+    "adk": "google-adk",
+    "a2a": "a2a-sdk",
+    "crewai": "crewai",
+    "agent-framework": "agent-framework-core",
+    "mcp": "mcp",
 }
 
 

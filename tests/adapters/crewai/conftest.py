@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+from importlib.util import find_spec
 
 import pytest
 
-# Read when the package is imported.
-os.environ.update(
-    CREWAI_DISABLE_TELEMETRY="true",
-    CREWAI_DISABLE_TRACKING="true",
-    CREWAI_TRACING_ENABLED="false",
-    OTEL_SDK_DISABLED="true",
-)
+# Read when the package is imported. Other environments run tests of OpenTelemetry.
+if find_spec("crewai") is not None:
+    os.environ.update(
+        CREWAI_DISABLE_TELEMETRY="true",
+        CREWAI_DISABLE_TRACKING="true",
+        CREWAI_TRACING_ENABLED="false",
+        OTEL_SDK_DISABLED="true",
+    )
 
 
 @pytest.fixture
