@@ -1,4 +1,4 @@
-"""A LangGraph agent that crashes, resumes, is restored, forked, exported and compared.
+"""A LangGraph agent that crashes, resumes, is restored, forked, exported, compared and viewed.
 
 The model is scripted, so this needs no network. Run: python examples/langgraph_agent.py
 """
@@ -17,6 +17,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import END, START, MessagesState, StateGraph
+from viewer_step import show_in_viewer
 
 import holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
@@ -152,6 +153,9 @@ def main() -> None:
 
     print("\nThe thread and its fork differ in:")
     compare()
+
+    print("\nThe viewer shows the thread:", flush=True)
+    show_in_viewer(STORE, "langgraph", "table-7")
 
 
 if __name__ == "__main__":

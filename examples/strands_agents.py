@@ -1,7 +1,8 @@
 """A Strands agent with a Holdfast session.
 
 It crashes while a tool runs, resumes in a new process, and is rolled back, forked, exported,
-imported into another store and compared. The model is scripted: no network or API key is needed.
+imported into another store, compared and shown in the viewer. The model is scripted: no network or
+API key is needed.
 Run: pip install 'holdfast[strands]', then python examples/strands_agents.py
 """
 
@@ -23,6 +24,7 @@ from strands.models import Model
 from strands.session import SnapshotSessionManager
 from strands.types.content import Messages
 from strands.types.streaming import StreamEvent
+from viewer_step import show_in_viewer
 
 import holdfast
 from holdfast.adapters.strands import HoldfastStorage
@@ -158,6 +160,9 @@ def demonstrate(store: holdfast.StateStore, staging: holdfast.StateStore, script
     print("7. Compared with the file, these are new:")
     for space, key in copy.snapshot.diff(document.snapshot)["added"]:
         print(f"   {space}/{key}")
+
+    print("8. The viewer shows it:", flush=True)
+    show_in_viewer("sqlite:///agents.db", AGENT, SESSION)
 
 
 def main() -> None:
