@@ -169,5 +169,5 @@ $(SEPARATE:%=$(VENV)-%/installed): $(VENV)-%/installed: constraints-%.txt pyproj
 $(VENV)/tools: $(VENV)/installed
 	@echo "installing development tools"
 	@$(call install,--group dev)
-	@$(BIN)/python -c "import agents, langgraph.graph, schemathesis, strands"  # compiled once, not by each worker
+	@$(BIN)/python -c "import a2a.server.tasks, agent_framework, agents, langgraph.graph, mcp, pydantic_ai, schemathesis, strands"  # compiled once, not by each worker
 	@touch $@
