@@ -149,7 +149,7 @@ async def load(store: HoldfastTaskStore, task_id: str) -> StoredTask:
     """Return a task that exists."""
     stored = await store.get(task_id, CALLER)
     if stored is None:
-        raise LookupError(f"there is no task {task_id}")
+        raise LookupError(f"task {task_id} was not found")
     return stored
 
 

@@ -190,7 +190,7 @@ class HoldfastSessionService(StoreAdapter, BaseSessionService):
         location = self._find_location(app_name, user_id, session_id.strip())
         if location is not None:
             for shared in (layout.user_location(app_name, user_id), layout.app_location(app_name)):
-                await self._shared.settle(shared)  # what refers to events of the session
+                await self._shared.recover(shared)  # what refers to events of the session
             await delete_locations(self.state_store, location.session_id, [location])
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:

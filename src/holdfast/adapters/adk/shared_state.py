@@ -146,7 +146,7 @@ class SharedState:
         verdicts = Verdicts(dropped=frozenset([key]))
         await self.pool.update(location, lambda session: apply_changes(session, verdicts))
 
-    async def settle(self, location: SnapshotLocation) -> None:
+    async def recover(self, location: SnapshotLocation) -> None:
         """Apply or drop the changes that a crash left behind.
 
         Raises:
