@@ -9,6 +9,7 @@ import psycopg
 
 from holdfast.errors import ConflictError
 from holdfast.stores.batch_write import BatchWrite
+from holdfast.stores.notification import encode_notification
 from holdfast.stores.postgresql.connection import (
     BYTEA_ARRAY,
     INT4_ARRAY,
@@ -42,6 +43,7 @@ class WriteRequest:
         self.read = {condition.key for condition in batch.conditions}
         self.written = {put.key for put in batch.puts}
         self.size = sum(len(put.value) for put in batch.puts)
+        self.notification = encode_notification([put.key for put in batch.puts])
         self.rows = [
             (*index_key(each.key), sanitize_etag(each.etag).encode(), b"", b"")
             for each in batch.conditions
@@ -142,9 +144,11 @@ async def write_group(
     tokens = [request.batch.token.encode() for request in requests]
     conflicts: list[ConflictError | psycopg.Error | None] = [None] * len(requests)
     firsts: dict[int, int] = {}
-    for at, found in await connection.run(
-        statements.write, *map(pack_array, ARRAYS, columns), pack_array(TEXT_ARRAY, tokens)
-    ):
+    values = [*map(pack_array, ARRAYS, columns), pack_array(TEXT_ARRAY, tokens)]
+    if statements.notifies:
+        notifications = [request.notification for request in requests]
+        values.append(pack_array(TEXT_ARRAY, notifications))
+    for at, found in await connection.run(statements.write, *values):
         call, number = rows[int.from_bytes(at or b"") - 1][-2:]
         if number <= firsts.setdefault(call, number):
             firsts[call] = number
