@@ -40,6 +40,7 @@ class Listener(ABC):
     def __init__(self, *, timeout: float, explain: Callable[[Exception], str]) -> None:
         self._timeout = timeout
         self._explain = explain
+        self._errors: tuple[type[Exception], ...] = (*self.failures, StateStoreError, OSError)
         self._hub = WatchHub()
         self._tried = asyncio.Event()
         self._is_ready = False
@@ -61,7 +62,7 @@ class Listener(ABC):
                     await self._subscribe(prefix)
         except TimeoutError:
             return
-        except (*self.failures, StateStoreError, OSError) as error:
+        except self._errors as error:
             logger.debug("cannot subscribe to notifications: %s", self._explain(error))
 
     async def remove(self, prefix: str, watch: StoreWatch) -> bool:
@@ -73,7 +74,7 @@ class Listener(ABC):
             try:
                 async with asyncio.timeout(self._timeout):
                     await self._unsubscribe(prefix)
-            except (*self.failures, StateStoreError, OSError) as error:  # a TimeoutError is one
+            except self._errors as error:  # a TimeoutError is one
                 logger.debug("cannot unsubscribe from notifications: %s", self._explain(error))
         return False
 
@@ -133,7 +134,7 @@ class Listener(ABC):
             try:
                 await self._listen(set_ready)
                 reason = "the connection was closed"
-            except (*self.failures, StateStoreError, OSError) as error:
+            except self._errors as error:
                 reason = self._explain(error)
             finally:
                 was_ready, self._is_ready = self._is_ready, False

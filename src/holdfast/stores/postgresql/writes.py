@@ -43,7 +43,6 @@ class WriteRequest:
         self.read = {condition.key for condition in batch.conditions}
         self.written = {put.key for put in batch.puts}
         self.size = sum(len(put.value) for put in batch.puts)
-        self.notification = encode_notification([put.key for put in batch.puts])
         self.rows = [
             (*index_key(each.key), sanitize_etag(each.etag).encode(), b"", b"")
             for each in batch.conditions
@@ -146,8 +145,8 @@ async def write_group(
     firsts: dict[int, int] = {}
     values = [*map(pack_array, ARRAYS, columns), pack_array(TEXT_ARRAY, tokens)]
     if statements.notifies:
-        notifications = [request.notification for request in requests]
-        values.append(pack_array(TEXT_ARRAY, notifications))
+        written = ([put.key for put in request.batch.puts] for request in requests)
+        values.append(pack_array(TEXT_ARRAY, list(map(encode_notification, written))))
     for at, found in await connection.run(statements.write, *values):
         call, number = rows[int.from_bytes(at or b"") - 1][-2:]
         if number <= firsts.setdefault(call, number):
