@@ -178,8 +178,8 @@ async def test_catching_up_reads_pages(monkeypatch):
         store.forget()
         async with aclosing(session.follow(0)) as events:
             assert await receive(events, 101) == list(range(1, 102))
-            # A manifest, the next segment, and then a listing and a batch for each page.
-            assert len(store.calls) <= 2 + 2 * (100 // follow.PAGE_SIZE + 1)
+            # A manifest, two segments, and then a listing and a batch for each page.
+            assert len(store.calls) <= 3 + 2 * (100 // follow.PAGE_SIZE + 1)
 
 
 @async_test

@@ -20,6 +20,7 @@ from holdfast.log.segment import Segment, decode_segment
 from holdfast.log.timeline import Timeline
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.manifest import StoredManifest, read_manifest, select_manifest
+from holdfast.snapshots.shared_read import read_shared
 from holdfast.stores.base import StateStore, StoreWatch
 from holdfast.stores.entries import Entry
 
@@ -103,19 +104,21 @@ class LogFollower:
         async with self._state_store.watch(self._location.prefix) as watch:
             pace = Pace(self._state_store, watch)
             await self._open(pace)
-            is_behind = False
+            found = 0
             while True:
-                segments, problem = await self._read(is_page=is_behind)
+                # After two in a row there may be many more.
+                segments, problem = await self._read(is_page=found >= 2)
                 for segment in segments:
                     for event in segment.events():
                         if self._after is None or event.seq > self._after:
                             yield event
                 if problem is not None:
                     await self._raise(problem)
-                is_behind = bool(segments) and len(segments) == (PAGE_SIZE if is_behind else 1)
                 if segments:
+                    found = found + 1 if found < 2 or len(segments) == PAGE_SIZE else 0
                     pace.reset()
                 else:
+                    found = 0
                     await self._check_continuity()
                     await pace.wait()
 
@@ -213,7 +216,7 @@ class LogFollower:
     async def _read_next(self) -> SegmentPage:
         """Read the manifest and the next segment, in one call."""
         next_key = self._log.key(self._position.seq + 1)
-        found = await self._state_store.get_many([self._location.manifest_key, next_key])
+        found = await read_shared(self._state_store, self._location.manifest_key, next_key)
         self._check(found)
         if next_key in found:
             return {next_key: found[next_key]}
