@@ -16,7 +16,7 @@ from holdfast.stores.sqlite.store import SqliteStateStore
 from holdfast.stores.watch import HUB, MAX_KEYS, StoreWatch, report_writes
 from holdfast.stores.wrappers.prefix import PrefixedStateStore
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
-from tests.support.async_tests import async_test
+from support.async_tests import async_test
 
 LONG = 10.0
 

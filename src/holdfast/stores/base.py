@@ -15,7 +15,7 @@ from typing import Self, TypeAlias
 from holdfast.errors import StateStoreError
 from holdfast.stores.entries import Condition, Entry, Put
 from holdfast.stores.validation import validate_batch, validate_keys, validate_range
-from holdfast.stores.watch import StoreWatch, watch_process
+from holdfast.stores.watch import ProcessWatch, StoreWatch
 
 __all__ = ["Condition", "Entry", "Etags", "Problems", "Put", "StateStore", "StoreWatch"]
 
@@ -177,7 +177,7 @@ class StateStore(ABC):
             StateStoreError: The backend failed.
 
         """
-        return watch_process(validate_range(prefix, "").prefix)
+        return ProcessWatch(validate_range(prefix, "").prefix)
 
     async def check(self) -> Problems:
         """Check the backend's own structures and return one line per problem.

@@ -13,9 +13,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
 from threading import Lock
+from types import TracebackType
 
 from holdfast.process_fork import ForkAware
 
@@ -26,16 +27,10 @@ MAX_KEYS = 1000
 class StoreWatch:
     """Waits for writes below a prefix. For one task of the event loop it was created in.
 
-    A backend with notifications enters the watch of its base class and calls ``notify`` for the
-    writes of other processes too, in any thread::
-
-        @asynccontextmanager
-        async def watch(self, prefix: str) -> AsyncIterator[StoreWatch]:
-            async with super().watch(prefix) as watch:
-                async with self._listen(prefix, watch.notify):
-                    yield watch
-
-    After an interruption, in which notifications may have been lost, it calls ``notify(None)``.
+    A backend with notifications returns a subclass of ``ProcessWatch`` that subscribes in
+    ``__aenter__`` and calls ``notify`` of the watch for the writes of other processes too, in any
+    thread. After an interruption, in which notifications may have been lost, it calls
+    ``notify(None)``.
     """
 
     def __init__(self) -> None:
@@ -121,6 +116,25 @@ class PrefixedWatch(StoreWatch):
         return None if keys is None else frozenset(key[len(self._prefix) :] for key in keys)
 
 
+class PrefixedWatchContext(AbstractAsyncContextManager[StoreWatch]):
+    """The context of a watch on a store within a store."""
+
+    def __init__(self, inner: AbstractAsyncContextManager[StoreWatch], prefix: str) -> None:
+        self._inner = inner
+        self._prefix = prefix
+
+    async def __aenter__(self) -> StoreWatch:
+        return PrefixedWatch(await self._inner.__aenter__(), self._prefix)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        return await self._inner.__aexit__(kind, error, trace)
+
+
 class WatchHub(ForkAware):
     """The watches of this process, by prefix."""
 
@@ -181,15 +195,30 @@ class WatchHub(ForkAware):
 HUB = WatchHub()
 
 
-@asynccontextmanager
-async def watch_process(prefix: str) -> AsyncIterator[StoreWatch]:
-    """Watch the writes of this process below a prefix."""
-    watch = StoreWatch()
-    HUB.add(prefix, watch)
-    try:
-        yield watch
-    finally:
-        HUB.remove(prefix, watch)
+class ProcessWatch(AbstractAsyncContextManager[StoreWatch]):
+    """A watch on the writes of this process below a prefix, while its context is entered.
+
+    A class, and not a generator: asyncio closes abandoned generators in any order when it shuts
+    down, and so might close this one before the follower that uses it.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._watches: list[StoreWatch] = []
+
+    async def __aenter__(self) -> StoreWatch:
+        watch = StoreWatch()
+        self._watches.append(watch)
+        HUB.add(self._prefix, watch)
+        return watch
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        HUB.remove(self._prefix, self._watches.pop())
 
 
 def report_writes(keys: Iterable[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 
 from holdfast.errors import ConflictError, short_repr
 from holdfast.stores.base import Condition, Entry, Etags, Put, StateStore, StoreWatch
@@ -14,7 +14,7 @@ from holdfast.stores.validation import (
     validate_keys,
     validate_range,
 )
-from holdfast.stores.watch import PrefixedWatch
+from holdfast.stores.watch import PrefixedWatchContext
 from holdfast.stores.wrappers.base import WrappedStateStore
 
 
@@ -77,12 +77,10 @@ class PrefixedStateStore(WrappedStateStore):
         )
         return self._remove_prefixes(keys)
 
-    @asynccontextmanager
-    async def watch(self, prefix: str) -> AsyncIterator[StoreWatch]:
+    def watch(self, prefix: str) -> AbstractAsyncContextManager[StoreWatch]:
         """Watch for writes and deletes of keys that start with a prefix."""
-        inner = self.prefix + validate_range(prefix, "").prefix
-        async with self.inner.watch(inner) as watch:
-            yield PrefixedWatch(watch, self.prefix)
+        inner = self.inner.watch(self.prefix + validate_range(prefix, "").prefix)
+        return PrefixedWatchContext(inner, self.prefix)
 
     async def _remove_prefixes(self, keys: AsyncIterator[str]) -> AsyncIterator[str]:
         async for key in keys:
