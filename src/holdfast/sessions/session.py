@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Self, TypeVar, cast, overload
 from weakref import WeakValueDictionary
@@ -19,6 +19,7 @@ from holdfast.documents.document import Document
 from holdfast.documents.export import export_document
 from holdfast.errors import NotFoundError, short_repr
 from holdfast.ids import new_id
+from holdfast.log.event import Event
 from holdfast.sessions.attachments import (
     AttachmentContent,
     offer_attachment,
@@ -37,6 +38,7 @@ from holdfast.sessions.save import SnapshotSaver
 from holdfast.sessions.update import UpdateAttempts, validate_update_function
 from holdfast.sessions.working_state import STARTED
 from holdfast.snapshots.archive import SnapshotArchive
+from holdfast.snapshots.follow import LogFollower, validate_after
 from holdfast.snapshots.keys import AGENT, SnapshotLocation, validate_id
 from holdfast.snapshots.records import SnapshotInfo, validate_tags
 from holdfast.snapshots.session_snapshot import SessionSnapshot
@@ -250,6 +252,38 @@ class Session(BaseSession):
         self._use(committer)
         self._effects.drop_committed()
         self._start()
+
+    def follow(self, after: int | None = None) -> AsyncGenerator[Event, None]:
+        """Yield committed events as they are committed, by this session and in other processes.
+
+        Every event is yielded once, in order. Without ``after``, the first one follows the last
+        commit that this session has read; with the number of an event, it follows that event; with
+        0 it is the first one in the log. To continue later, in any process, pass the ``seq`` of the
+        last event that you received. A session that was not committed yet is waited for.
+
+        The session in memory does not change: call `refresh` to apply what others committed. It may
+        be used by other tasks in the meantime. To stop, leave the loop or cancel the task;
+        ``contextlib.aclosing`` releases its resources at once.
+
+        Raises:
+            NotFoundError: The log does not have the event ``after``, or the events after it were
+                pruned. Or the session was deleted, or deleted and created again.
+            IntegrityError: The log is damaged.
+            StateStoreError: The store failed.
+            TypeError: ``after`` is not an int.
+            ValueError: ``after`` is negative.
+
+        """
+        start = validate_after(after)
+        incarnation = self.committer.incarnation
+        if not incarnation.is_created:
+            return LogFollower(self.state_store, self.location, start or 0).events()
+        return LogFollower(
+            self.state_store,
+            self.location,
+            self._working.head if start is None else start,
+            incarnation.id,
+        ).events()
 
     # ------------------------------------------------------------------- durable snapshots
 
