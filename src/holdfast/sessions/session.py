@@ -20,6 +20,7 @@ from holdfast.documents.export import export_document
 from holdfast.errors import NotFoundError, short_repr
 from holdfast.ids import new_id
 from holdfast.log.event import Event
+from holdfast.log.event_log import Position
 from holdfast.sessions.attachments import (
     AttachmentContent,
     offer_attachment,
@@ -29,6 +30,7 @@ from holdfast.sessions.attachments import (
 from holdfast.sessions.backoff import Contention
 from holdfast.sessions.base import BaseSession
 from holdfast.sessions.commit import Committer, validate_on_conflict
+from holdfast.sessions.event_view import load_events
 from holdfast.sessions.fork import create_fork
 from holdfast.sessions.once import SideEffects, reject_nested_once, validate_once_call
 from holdfast.sessions.open import SessionOpener
@@ -274,16 +276,14 @@ class Session(BaseSession):
             ValueError: ``after`` is negative.
 
         """
-        start = validate_after(after)
+        start: int | Position | None = validate_after(after)
         incarnation = self.committer.incarnation
         if not incarnation.is_created:
-            return LogFollower(self.state_store, self.location, start or 0).events()
-        return LogFollower(
-            self.state_store,
-            self.location,
-            self._working.head if start is None else start,
-            incarnation.id,
-        ).events()
+            follower = LogFollower(self.state_store, self.location, start or 0)
+        else:
+            start = self._working.head if start is None else start
+            follower = LogFollower(self.state_store, self.location, start, incarnation.id)
+        return load_events(follower.events(), self.committer.timeline.contents)
 
     # ------------------------------------------------------------------- durable snapshots
 
