@@ -4,7 +4,7 @@ A follower reads the log by seq: the segment after the last one is stored under 
 beforehand, so a new commit costs one read, however long the log is. Each segment is verified to
 continue the hash chain. A watch on the session's keys wakes the follower (see `stores.watch`); a
 wake-up is only a hint, and without one the follower reads after a pause that grows from
-``FIRST_PAUSE`` to ``MAX_PAUSE``, or every ``SAFETY_PAUSE`` if the store wakes other processes.
+``FIRST_PAUSE`` to ``MAX_PAUSE``, or every ``SAFETY_PAUSE`` while a server notifies it of writes.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from holdfast.log.timeline import Timeline
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.manifest import StoredManifest, read_manifest, select_manifest
 from holdfast.snapshots.shared_read import read_shared
-from holdfast.stores.base import StateStore, StoreWatch
+from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Entry
+from holdfast.stores.watch import StoreWatch
 
 FIRST_PAUSE, MAX_PAUSE = 0.01, 1.0
 """Seconds between reads of a log that does not grow: the first pause, doubled up to the last."""
@@ -102,7 +103,7 @@ class LogFollower:
     async def events(self) -> AsyncGenerator[Event, None]:
         """Yield the events after the start. See `follow_events`."""
         async with self._state_store.watch(self._location.prefix) as watch:
-            pace = Pace(self._state_store, watch)
+            pace = Pace(watch)
             await self._open(pace)
             found = 0
             while True:
@@ -306,8 +307,7 @@ class LogFollower:
 class Pace:
     """Decides how long a follower waits."""
 
-    def __init__(self, state_store: StateStore, watch: StoreWatch) -> None:
-        self._is_woken = state_store.wakes_other_processes
+    def __init__(self, watch: StoreWatch) -> None:
         self._watch = watch
         self._pause = FIRST_PAUSE
 
@@ -317,7 +317,7 @@ class Pace:
 
     async def wait(self) -> bool:
         """Wait until something was written or some time passed; return whether it was woken."""
-        if self._is_woken:
+        if self._watch.hears_others:
             return await self._watch.wait(SAFETY_PAUSE)
         is_woken = await self._watch.wait(self._pause)
         self._pause = min(2 * self._pause, MAX_PAUSE)
