@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from inspect import isawaitable, iscoroutine
 from types import TracebackType
 from typing import Self, TypeVar, cast
@@ -11,10 +11,10 @@ from weakref import WeakValueDictionary
 from holdfast.documents.document import Document
 from holdfast.log.event import Event
 from holdfast.process_fork import ForkSafeLock
+from holdfast.sessions.attachments import AttachmentContent
 from holdfast.sessions.base import BaseSession
 from holdfast.sessions.commit import Committer
 from holdfast.sessions.once import reject_nested_once, validate_once_call
-from holdfast.sessions.portal import sync
 from holdfast.sessions.rebase import OnConflict
 from holdfast.sessions.restore import SnapshotRef
 from holdfast.sessions.session import Session
@@ -24,7 +24,9 @@ from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.verify import Verification
 from holdfast.stores.base import StateStore
+from holdfast.stores.portal import sync
 from holdfast.stores.registry import open_state_store
+from holdfast.values.references import Attachment
 
 T = TypeVar("T")
 
@@ -256,6 +258,47 @@ class BlockingSession(BaseSession):
         """
         return sync(self._session.verify())
 
+    # --------------------------------------------------------------------------- attachments
+
+    def attach(
+        self,
+        content: AttachmentContent,
+        *,
+        media_type: str | None = None,
+        name: str | None = None,
+    ) -> Attachment:
+        """Attach bytes, a file or an iterator of bytes. See `Session.attach`.
+
+        Raises:
+            HoldfastError: The file cannot be read.
+
+        """
+        return sync(self._session.attach(content, media_type=media_type, name=name))
+
+    def read_attachment(self, attachment: Attachment) -> bytes:
+        """Return the content of an attachment.
+
+        Raises:
+            NotFoundError: The content is not stored in this session.
+            IntegrityError: The content is damaged.
+            StateStoreError: The store failed.
+
+        """
+        return sync(self._session.read_attachment(attachment))
+
+    def stream_attachment(self, attachment: Attachment) -> Iterator[bytes]:
+        """Yield the content of an attachment in chunks. See `Session.stream_attachment`.
+
+        Raises:
+            NotFoundError: The content is not stored in this session.
+            IntegrityError: The content is damaged.
+            StateStoreError: The store failed.
+
+        """
+        chunks = self._session.stream_attachment(attachment)
+        while (chunk := sync(read_next(chunks))) is not None:
+            yield chunk
+
     # -------------------------------------------------------------------------- side effects
 
     def once(self, key: str, function: Callable[[], T | Awaitable[T]]) -> T:
@@ -363,3 +406,8 @@ def reject_awaitable(result: object) -> None:
         if iscoroutine(result):
             result.close()
         raise TypeError("BlockingSession.update takes a plain function; use Session.update")
+
+
+async def read_next(chunks: AsyncIterator[bytes]) -> bytes | None:
+    """Return the next chunk, or None at the end."""
+    return await anext(chunks, None)
