@@ -260,7 +260,8 @@ def test_head_request_ends_at_once(url):
 def test_client_that_does_not_read_stops_the_stream_and_not_the_server(url):
     with BlockingSession.open(url, agent_id="bot", session_id="ses") as session:
         for number in range(40):
-            session.set("value", f"{number}" * 100_000)
+            for name in "abcd":  # too small for a blob
+                session.set(name, f"{number:02}" * 30_000)
             session.commit()
     with serve(url, limits=Limits(seconds=1.0)) as server:
         with server.connect() as connection:
