@@ -16,6 +16,7 @@ import holdfast
 from holdfast.documents.signing import PublicKey, validate_trusted_keys
 from holdfast.errors import HoldfastError, short_repr
 from holdfast.server import (
+    blob_routes,
     document_routes,
     health,
     list_routes,
@@ -104,6 +105,7 @@ def create_app(
         read_routes.router,
         list_routes.router,
         write_routes.router,
+        blob_routes.router,
         document_routes.imports,
         health.router,
         viewer_files.router,
@@ -126,8 +128,10 @@ def make_middleware(
         CORSMiddleware,
         allow_origins=origins,
         allow_methods=["GET", "HEAD", "POST", "DELETE"],
-        allow_headers=["authorization", "content-type", "if-match", "if-none-match"],
-        expose_headers=["etag"],
+        allow_headers=[
+            *("authorization", "content-type", "if-match", "if-none-match", "if-range", "range")
+        ],
+        expose_headers=["content-disposition", "content-range", "etag"],
     )
     return [
         Middleware(EncodedPathMiddleware),

@@ -23,6 +23,7 @@ from starlette.responses import Response
 from holdfast.documents.signing import PublicKey
 from holdfast.errors import NotFoundError, short_repr
 from holdfast.server.auth import get_authority
+from holdfast.server.blob_downloads import BlobDownloads
 from holdfast.server.byte_cache import ByteCache
 from holdfast.server.cache import StateCache
 from holdfast.server.document_decoder import Decoder
@@ -73,6 +74,7 @@ class AppContext:
         self.heads = HeadReader(state_store)
         self.states = StateCache(self.archive)
         self.growth = GrowthReader(state_store, self.states)
+        self.blobs = BlobDownloads(state_store)
         self.responses: ByteCache[tuple[object, ...], CachedBody] = ByteCache(MAX_RESPONSES)
         self.threads = RequestThreads(state_store)
         self._session_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()

@@ -11,6 +11,8 @@ MEGABYTE = 1 << 20
 class Limits:
     """What one request may cost: bytes of its body, and seconds until the response starts.
 
+    ``attachment_bytes`` is for the body of an upload, which gets more time the more of it arrived.
+
     Raises:
         ValueError: A limit is not positive.
 
@@ -18,9 +20,11 @@ class Limits:
 
     body_bytes: int = 64 * MEGABYTE
     seconds: float = 60.0
+    attachment_bytes: int = 1024 * MEGABYTE
 
     def __post_init__(self) -> None:
-        if self.body_bytes < 1 or not self.seconds > 0:
+        if self.body_bytes < 1 or self.attachment_bytes < 1 or not self.seconds > 0:
             raise ValueError(
-                f"limits must be positive, got {self.body_bytes} bytes and {self.seconds} s"
+                f"limits must be positive, got {self.body_bytes} and {self.attachment_bytes} bytes "
+                f"and {self.seconds} s"
             )
