@@ -128,4 +128,4 @@ def lose_notifications(one_in: int, notes: Notes) -> None:
         else:
             report(listener, notification)
 
-    Listener.report = lose  # type: ignore[assignment, method-assign]
+    Listener.report = lose  # type: ignore[method-assign, assignment]
