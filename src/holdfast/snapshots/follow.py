@@ -4,7 +4,7 @@ A follower reads the log by seq: the segment after the last one is stored under 
 beforehand, so a new commit costs one read, however long the log is. Each segment is verified to
 continue the hash chain. A watch on the session's keys wakes the follower (see `stores.watch`); a
 wake-up is only a hint, and without one the follower reads after a pause that grows from
-``FIRST_PAUSE`` to ``MAX_PAUSE``, or every ``SAFETY_PAUSE`` if the store wakes other processes.
+``FIRST_PAUSE`` to ``MAX_PAUSE``, or every ``SAFETY_PAUSE`` while a server notifies it of writes.
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
 
     async def _wait(self, end: float | None = None) -> None:
         """Wait until something was written, or some time passed."""
-        if self._state_store.wakes_other_processes:
+        if self._watch.hears_others:
             pause = SAFETY_PAUSE
         else:
             pause = self._pause
