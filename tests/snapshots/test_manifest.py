@@ -103,6 +103,8 @@ def test_a_missing_field_is_damage(name):
         ("started_at", "yesterday"),
         ("started_at", 7),
         ("updated_at", "9999-12-31T23:59:59-01:00"),
+        ("blob_sweeps", -1),
+        ("blob_sweeps", "1"),
         ("floor", None),
         ("floor", []),
         ("floor", {"seq": 3}),

@@ -22,6 +22,7 @@ from holdfast.server import (
     problems,
     read_routes,
     schemas,
+    stream_routes,
     viewer_files,
     write_routes,
 )
@@ -101,6 +102,7 @@ def create_app(
     # Not included as routers: those are searched twice for each request.
     for router in (
         document_routes.exports,
+        stream_routes.router,  # before the events by number
         read_routes.router,
         list_routes.router,
         write_routes.router,
@@ -126,7 +128,13 @@ def make_middleware(
         CORSMiddleware,
         allow_origins=origins,
         allow_methods=["GET", "HEAD", "POST", "DELETE"],
-        allow_headers=["authorization", "content-type", "if-match", "if-none-match"],
+        allow_headers=[
+            "authorization",
+            "content-type",
+            "if-match",
+            "if-none-match",
+            "last-event-id",
+        ],
         expose_headers=["etag"],
     )
     return [

@@ -23,6 +23,7 @@ from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.server.auth import AUTHORITY, Tokens, get_authority
+from holdfast.server.event_stream import HEAD_ONLY
 from holdfast.server.limits import MEGABYTE, Limits
 from holdfast.server.metrics import Metrics
 from holdfast.server.problems import Problem, internal_error
@@ -184,6 +185,7 @@ class HeadMiddleware(Middleware):
             await self.app(scope, receive, send)
             return
         scope["method"] = "GET"
+        scope[HEAD_ONLY] = True
 
         async def send_without_body(message: Message) -> None:
             if message["type"] == "http.response.body":
