@@ -20,11 +20,12 @@ import msgspec
 from msgspec.msgpack import Ext
 
 from holdfast.errors import InvalidDocumentError, short_repr
-from holdfast.values.extensions import ATTACHMENT, BLOB, FROZENSET, MAP, SET, TUPLE
+from holdfast.values.extensions import BLOB, FROZENSET, MAP, SET, TUPLE
 
 BLOB_SIZE: Final = 1 << 16
 """The size in bytes from which a str or bytes inside a value is stored as a blob."""
 DIGEST: Final = re.compile("[0-9a-f]{64}")
+MAX_SIZE: Final = 1 << 53
 SCANNED: Final = frozenset((TUPLE, SET, FROZENSET, MAP))
 """The containers whose members may be blobs. Registered types get their content inline."""
 TEXT: Final = "str"
@@ -157,28 +158,24 @@ def encode_reference(reference: BlobReference) -> Ext:
     return Ext(BLOB, _pack([reference.digest, reference.size, reference.kind]))
 
 
-def encode_attachment(attachment: Attachment) -> Ext:
-    """Return an attachment as an extension type."""
-    return Ext(
-        ATTACHMENT,
-        _pack([attachment.digest, attachment.size, attachment.media_type, attachment.name]),
-    )
-
-
-def build_reference(code: int, items: list[object]) -> BlobReference | Attachment:
+def build_reference(code: int, items: object) -> BlobReference | Attachment:
     """Return the reference or the attachment with the given decoded items.
 
     Raises:
         InvalidDocumentError: The items have the wrong form.
 
     """
+    if not isinstance(items, list):
+        raise InvalidDocumentError(
+            f"a blob reference must contain a list, got {type(items).__name__}"
+        )
     digest = items[0] if items else None
     size = items[1] if len(items) > 1 else None
     if (
         not isinstance(digest, str)
         or DIGEST.fullmatch(digest) is None
         or type(size) is not int
-        or size < 0
+        or not 0 <= size < MAX_SIZE
     ):
         raise InvalidDocumentError(
             f"a blob reference must contain a sha256 and a size, got {short_repr(items)}"
