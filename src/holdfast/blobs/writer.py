@@ -15,7 +15,7 @@ from typing import Protocol
 from holdfast.blobs.contents import BlobContents
 from holdfast.blobs.keys import CHUNK_SIZE, chunk_key
 from holdfast.blobs.reader import BlobReader, StoredSource
-from holdfast.blobs.source import BlobSource, BytesSource
+from holdfast.blobs.source import BlobSource, BytesSource, ContentSources
 from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Put
 from holdfast.values.references import ReferringData, find_digests, find_tokens
@@ -133,7 +133,11 @@ def add_contents(sources: dict[str, BlobSource], data: bytes, location_prefix: s
     if not isinstance(data, ReferringData):
         return
     contents = data.contents
-    if not isinstance(contents, BlobContents):
+    if isinstance(contents, ContentSources):
+        for digest in find_digests(data) & contents.keys():
+            if digest not in sources:
+                sources[digest] = contents.source(digest)
+    elif not isinstance(contents, BlobContents):
         for digest in find_digests(data) & contents.keys():
             sources.setdefault(digest, BytesSource(contents[digest], digest))
     elif contents.reader.location_prefix != location_prefix:
