@@ -35,6 +35,7 @@ PUBLIC = [
     "Redactor",
     "RetentionPolicy",
     "Session",
+    "SessionChange",
     "SessionEntry",
     "SessionPage",
     "SessionSnapshot",

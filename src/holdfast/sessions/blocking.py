@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from inspect import isawaitable, iscoroutine
 from types import TracebackType
 from typing import Self, TypeVar, cast
@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 
 from holdfast.documents.blobs import EMBED, Attachments
 from holdfast.documents.document import Document
+from holdfast.log.event import Event
 from holdfast.process_fork import ForkSafeLock
 from holdfast.sessions.attachments import AttachmentContent
 from holdfast.sessions.base import BaseSession
@@ -159,6 +160,23 @@ class BlockingSession(BaseSession):
         """
         with self._guard:
             sync(self._session.reload())
+
+    def follow(self, after: int | None = None) -> FollowedEvents:
+        """Yield committed events as they are committed, here and in other processes.
+
+        The iterator blocks while there is no new event; close it to end it. See `Session.follow`.
+
+        Raises:
+            NotFoundError: The log does not have the event ``after``, or the events after it were
+                pruned. Or the session was deleted, or deleted and created again.
+            IntegrityError: The log is damaged.
+            StateStoreError: The store failed.
+            TypeError: ``after`` is not an int.
+            ValueError: ``after`` is negative.
+
+        """
+        with self._guard:
+            return FollowedEvents(self._session.follow(after))
 
     # ------------------------------------------------------------------- durable snapshots
 
@@ -348,6 +366,39 @@ class BlockingSession(BaseSession):
 
     def __repr__(self) -> str:
         return f"<Blocking{repr(self._session)[1:]}"
+
+
+class FollowedEvents(Iterator[Event]):
+    """The events of `BlockingSession.follow`. As a context manager, it closes itself."""
+
+    def __init__(self, events: AsyncGenerator[Event, None]) -> None:
+        self._events = events
+
+    def __next__(self) -> Event:
+        event = sync(receive_event(self._events))
+        if event is None:
+            raise StopIteration
+        return event
+
+    def close(self) -> None:
+        """Stop to follow. Not while another thread waits for the next event."""
+        sync(self._events.aclose())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+async def receive_event(events: AsyncGenerator[Event, None]) -> Event | None:
+    """Return the next event, or None at the end."""
+    return await anext(events, None)
 
 
 async def wait_for(result: Awaitable[T]) -> T:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Self, TypeVar, cast, overload
 from weakref import WeakValueDictionary
@@ -20,6 +20,8 @@ from holdfast.documents.document import Document
 from holdfast.documents.export import export_document
 from holdfast.errors import NotFoundError, short_repr
 from holdfast.ids import new_id
+from holdfast.log.event import Event
+from holdfast.log.event_log import Position
 from holdfast.sessions.attachments import (
     AttachmentContent,
     offer_attachment,
@@ -29,6 +31,7 @@ from holdfast.sessions.attachments import (
 from holdfast.sessions.backoff import Contention
 from holdfast.sessions.base import BaseSession
 from holdfast.sessions.commit import Committer, validate_on_conflict
+from holdfast.sessions.event_view import load_events
 from holdfast.sessions.fork import create_fork
 from holdfast.sessions.once import SideEffects, reject_nested_once, validate_once_call
 from holdfast.sessions.open import SessionOpener
@@ -38,6 +41,7 @@ from holdfast.sessions.save import SnapshotSaver
 from holdfast.sessions.update import UpdateAttempts, validate_update_function
 from holdfast.sessions.working_state import STARTED
 from holdfast.snapshots.archive import SnapshotArchive
+from holdfast.snapshots.follow import LogFollower, validate_after
 from holdfast.snapshots.keys import AGENT, SnapshotLocation, validate_id
 from holdfast.snapshots.records import SnapshotInfo, validate_tags
 from holdfast.snapshots.session_snapshot import SessionSnapshot
@@ -251,6 +255,36 @@ class Session(BaseSession):
         self._use(committer)
         self._effects.drop_committed()
         self._start()
+
+    def follow(self, after: int | None = None) -> AsyncGenerator[Event, None]:
+        """Yield committed events as they are committed, by this session and in other processes.
+
+        Every event is yielded once, in order. Without ``after``, the first one follows the last
+        commit that this session has read; with the number of an event, it follows that event; with
+        0 it is the first one in the log. To continue later, in any process, pass the ``seq`` of the
+        last event that you received. A session that was not committed yet is waited for.
+
+        The session in memory does not change: call `refresh` to apply what others committed. It may
+        be used by other tasks in the meantime. To stop, leave the loop or cancel the task;
+        ``contextlib.aclosing`` releases its resources at once.
+
+        Raises:
+            NotFoundError: The log does not have the event ``after``, or the events after it were
+                pruned. Or the session was deleted, or deleted and created again.
+            IntegrityError: The log is damaged.
+            StateStoreError: The store failed.
+            TypeError: ``after`` is not an int.
+            ValueError: ``after`` is negative.
+
+        """
+        start: int | Position | None = validate_after(after)
+        incarnation = self.committer.incarnation
+        if not incarnation.is_created:
+            follower = LogFollower(self.state_store, self.location, start or 0)
+        else:
+            start = self._working.head if start is None else start
+            follower = LogFollower(self.state_store, self.location, start, incarnation.id)
+        return load_events(follower.events(), self.committer.timeline.contents)
 
     # ------------------------------------------------------------------- durable snapshots
 

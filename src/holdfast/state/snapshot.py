@@ -11,7 +11,7 @@ from holdfast.state.diff import Changes, Diff, Pair, find_differences, to_change
 from holdfast.state.names import Text, mypyc_attr
 from holdfast.state.trie import Trie, hash_key, list_leaves, lookup
 from holdfast.values.binary_encoding import canonicalize, decode, encode
-from holdfast.values.references import ReferringData, externalize
+from holdfast.values.references import BLOB_SIZE, ReferringData, externalize
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -204,8 +204,10 @@ def compute_digest(root: Trie) -> str:
         for key, value in sorted_items(trie):
             parts.append(opening)
             parts.append(encode(key))
-            # Whether a large value is inline or a blob does not matter.
-            parts.append(canonicalize(externalize(cast("bytes", value))))
+            data = cast("bytes", value)
+            if len(data) >= BLOB_SIZE:
+                data = externalize(data)  # whether a large value is a blob does not matter
+            parts.append(canonicalize(data))
             if len(parts) > _CHUNK:
                 sha.update(b"".join(parts))
                 parts.clear()

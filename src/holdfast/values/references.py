@@ -34,6 +34,8 @@ BYTES: Final = "bytes"
 # a digest. It is found in every encoded value with a reference, and in hardly any other.
 _REFERENCE: Final = re.compile(rb"[\x15\x16][\x93\x94]\xd9@([0-9a-f]{64})")
 
+REFERENCE_MARK: Final = b"\xd9@"
+"""The header of a digest, which is in every encoded value with a reference."""
 _TOKEN: Final = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
 _pack: Final = msgspec.msgpack.Encoder().encode
@@ -226,7 +228,7 @@ def find_tokens(text: bytes) -> set[str]:
 
 def has_references(data: bytes) -> bool:
     """Return whether an encoded value refers to blobs."""
-    return b"\xd9@" in data and _REFERENCE.search(data) is not None
+    return REFERENCE_MARK in data and _REFERENCE.search(data) is not None
 
 
 def find_references(value: object) -> set[BlobReference]:
