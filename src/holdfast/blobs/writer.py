@@ -10,12 +10,14 @@ blob that was written since is another one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from holdfast.blobs.contents import BlobContents
 from holdfast.blobs.keys import CHUNK_SIZE, chunk_key
 from holdfast.blobs.reader import BlobReader, StoredSource
 from holdfast.blobs.source import BlobSource, BytesSource, ContentSources
+from holdfast.errors import NotFoundError
 from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Put
 from holdfast.values.references import ReferringData, find_digests, find_tokens
@@ -44,6 +46,8 @@ class BlobWriter:
         self.reader = BlobReader(state_store, location_prefix)
         self.offered: dict[str, BlobSource] = {}
         """Attachments that are written when an event refers to them."""
+        self.omitted: set[str] = set()
+        """Blobs that events may refer to although they are not stored."""
         self.origin: BlobReader | None = None
         """The blobs of the session that this one is a fork of."""
         self._known: set[str] = set()
@@ -85,9 +89,14 @@ class BlobWriter:
                 sources[digest] = self.offered[digest]
         if tokens:
             await self._add_stored(sources, tokens)
-        await self.write([each for each in sources.values() if each.digest not in self._known])
-        for digest in referred - self._known:
-            await self.write([StoredSource(self.reader, digest)])
+        for digest in referred - sources.keys():
+            sources[digest] = StoredSource(self.reader, digest)
+        wanted = [each for each in sources.values() if each.digest not in self._known]
+        await self.write([each for each in wanted if each.digest not in self.omitted])
+        for source in wanted:
+            if source.digest in self.omitted:
+                with suppress(NotFoundError):
+                    await self.write([source])
 
     def release(self, events: Iterable[ReferringEvent]) -> None:
         """Drop the contents of attachments that committed events refer to."""
