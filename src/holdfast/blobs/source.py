@@ -7,7 +7,7 @@ import os
 import tempfile
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from pathlib import Path
 from typing import IO, Self
 
@@ -26,6 +26,19 @@ class BlobSource(ABC):
     @abstractmethod
     def chunks(self) -> AsyncIterator[bytes]:
         """Yield the content in chunks of `CHUNK_SIZE`; an empty content is one empty chunk."""
+
+
+class ContentSources(Mapping[str, bytes]):
+    """Contents of blobs by digest, which can also be read in chunks."""
+
+    @abstractmethod
+    def source(self, digest: str) -> BlobSource:
+        """Return the source of a content.
+
+        Raises:
+            NotFoundError: There is no such content here.
+
+        """
 
 
 class BytesSource(BlobSource):

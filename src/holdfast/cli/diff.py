@@ -16,10 +16,10 @@ from holdfast.cli.console import (
     Format,
     FormatOption,
     StoreOption,
-    command,
     escape_control_codes,
     print_json,
     print_line,
+    viewing_command,
 )
 from holdfast.cli.paging import NoPagerOption, use_pager
 from holdfast.cli.references import load_two_states
@@ -52,7 +52,7 @@ INDENT = "    "
 DEEPER = "      "
 
 
-@command
+@viewing_command
 async def diff(
     before: Annotated[
         str,

@@ -14,11 +14,11 @@ from holdfast.cli.console import (
     Format,
     FormatOption,
     StoreOption,
-    command,
     escape_control_codes,
     fail,
     print_json,
     print_line,
+    viewing_command,
 )
 from holdfast.cli.keys import (
     RequireOption,
@@ -57,7 +57,7 @@ MAX_ROLE_WIDTH = 12
 GAP = "  "
 
 
-@command
+@viewing_command
 async def show(
     name: Annotated[
         str,

@@ -15,6 +15,7 @@ from typing import Self, TypeVar, cast, overload
 from weakref import WeakValueDictionary
 
 from holdfast.blobs.source import BlobSource
+from holdfast.documents.blobs import EMBED, Attachments
 from holdfast.documents.document import Document
 from holdfast.documents.export import export_document
 from holdfast.errors import NotFoundError, short_repr
@@ -370,22 +371,35 @@ class Session(BaseSession):
         return fork
 
     async def export(
-        self, *, at: str | int | None = None, tags: Mapping[str, str] | None = None
+        self,
+        *,
+        at: str | int | None = None,
+        tags: Mapping[str, str] | None = None,
+        attachments: Attachments = EMBED,
     ) -> Document:
         """Return the committed state and its events as a document.
 
-        ``at`` selects a durable snapshot by its id, or an event by its number.
+        ``at`` selects a durable snapshot by its id, or an event by its number. ``attachments`` is
+        where large values and attachments go: ``"embed"`` reads them into the document,
+        ``"folder"`` reads them from the store on demand, for `SnapshotManager.to_file`, and
+        ``"omit"`` leaves them out.
 
         Raises:
             NotFoundError: The session has no such snapshot or event, or it was pruned.
             IntegrityError: The stored log or a keyframe is damaged.
+            DocumentTooLargeError: The attachments are too large to be embedded.
             StateStoreError: The store failed.
 
         """
         wanted = validate_tags(tags)
-        if isinstance(at, int):
-            return await export_document(self.archive, self.location, seq=at, tags=wanted)
-        return await export_document(self.archive, self.location, snapshot_id=at, tags=wanted)
+        return await export_document(
+            self.archive,
+            self.location,
+            snapshot_id=None if isinstance(at, int) else at,
+            seq=at if isinstance(at, int) else None,
+            tags=wanted,
+            attachments=attachments,
+        )
 
     async def verify(self) -> Verification:
         """Check everything that is stored: hash chain, digests, keyframes and snapshots.
