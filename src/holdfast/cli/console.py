@@ -37,6 +37,7 @@ from holdfast.errors import (
 )
 from holdfast.extras import MissingExtraError
 from holdfast.stores.urls import StoreURL, StoreURLError
+from holdfast.values.references import keep_references
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -121,6 +122,19 @@ def command(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     def run(*arguments: P.args, **options: P.kwargs) -> T:
         with report_errors():
             return asyncio.run(function(*arguments, **options))
+
+    return run
+
+
+def shows_references(
+    function: Callable[P, Coroutine[Any, Any, T]],
+) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Decode large values as references in a coroutine function, so that no blob is read."""
+
+    @functools.wraps(function)
+    async def run(*arguments: P.args, **options: P.kwargs) -> T:
+        with keep_references():
+            return await function(*arguments, **options)
 
     return run
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -20,12 +19,14 @@ from holdfast.cli.console import (
     escape_control_codes,
     print_json,
     print_line,
+    shows_references,
 )
 from holdfast.cli.paging import NoPagerOption, use_pager
 from holdfast.cli.references import load_two_states
 from holdfast.cli.rendering import (
     MAX_LINES,
     diff_texts,
+    dump_json,
     is_long_text,
     render_value,
     to_compact_json,
@@ -53,6 +54,7 @@ DEEPER = "      "
 
 
 @command
+@shows_references
 async def diff(
     before: Annotated[
         str,
@@ -225,7 +227,7 @@ def resolve_pointer(tree: Any, path: str) -> Any:
 
 def shorten_value(value: Any) -> str:
     """Return a value on one line."""
-    text = json.dumps(value, ensure_ascii=False)
+    text = dump_json(value)
     return (
         text
         if len(text) <= MAX_VALUE_LENGTH

@@ -19,6 +19,7 @@ from holdfast.cli.console import (
     err,
     print_json,
     print_line,
+    shows_references,
 )
 from holdfast.cli.filters import (
     SinceOption,
@@ -74,6 +75,7 @@ AGENT_COLUMNS = (
 
 
 @command
+@shows_references
 async def list_(
     name: Annotated[
         str | None,

@@ -26,6 +26,7 @@ from holdfast.cli.console import (
     print_json,
     print_line,
     restore_sigint,
+    shows_references,
 )
 from holdfast.cli.diff import print_difference, shorten_value
 from holdfast.cli.references import (
@@ -55,6 +56,7 @@ KEYS = "[n]ext [b]ack [g]o to a step [s]tate [c]hanges [q]uit"
 
 
 @command
+@shows_references
 async def replay(
     name: Annotated[
         str,
