@@ -21,8 +21,9 @@ from holdfast.pytest_plugin import UPDATE, is_updating, report_written, resolve_
 from holdfast.sessions.blocking import BlockingSession
 from holdfast.sessions.session import Session
 from holdfast.snapshots.session_snapshot import SessionSnapshot
+from holdfast.state.batch import WriteBatch
 from holdfast.state.snapshot import Snapshot, encoded_changes
-from holdfast.state.store import Store, WriteBatch, write_batch
+from holdfast.state.store import Store, write_batch
 from holdfast.values import to_json
 from holdfast.values.binary_encoding import encode, is_same_value
 from holdfast.values.reference_text import describe_reference
