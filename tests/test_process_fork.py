@@ -232,7 +232,7 @@ print("free")
 
 def test_a_blocking_session_works_in_the_child(tmp_path):
     program = """
-from holdfast.sessions.portal import Portal
+from holdfast.stores.portal import Portal
 portal = Portal()
 async def process():
     return os.getpid()

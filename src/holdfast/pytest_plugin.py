@@ -108,7 +108,7 @@ def holdfast_session() -> Iterator[SessionFactory]:
     """
     from holdfast.documents.document import Document  # noqa: PLC0415
     from holdfast.sessions.blocking import BlockingSession  # noqa: PLC0415
-    from holdfast.sessions.portal import get_portal  # noqa: PLC0415
+    from holdfast.stores.portal import get_portal  # noqa: PLC0415
     from holdfast.stores.registry import open_state_store  # noqa: PLC0415
     from holdfast.transfer.manager import SnapshotManager  # noqa: PLC0415
 

@@ -12,9 +12,9 @@ import pytest
 from holdfast import Session
 from holdfast.adapters.base import StoreAdapter
 from holdfast.adapters.shared_session import SessionPool, session_exists
-from holdfast.sessions.portal import sync
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.stores.memory import MemoryStateStore
+from holdfast.stores.portal import sync
 
 HERE = SnapshotLocation("ses_1", "agent", "a1")
 

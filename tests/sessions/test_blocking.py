@@ -225,7 +225,7 @@ def test_a_blocking_session_works_inside_another_event_loop(tmp_path):
 
 
 def test_a_blocking_call_inside_the_loop_of_the_portal_is_an_error(store):
-    from holdfast.sessions.portal import get_portal
+    from holdfast.stores.portal import get_portal
 
     session = twin(store)
 

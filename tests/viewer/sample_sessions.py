@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import holdfast
 from holdfast import BlockingSession
-from holdfast.sessions.portal import get_portal
+from holdfast.stores.portal import get_portal
 
 AGENT = "research-bot"
 SESSION = "ses_market_report"

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from holdfast import BlockingSession, SnapshotArchive
-from holdfast.sessions.portal import get_portal
+from holdfast.stores.portal import get_portal
 from support.http_server import serve_app
 from viewer.sample_sessions import AGENT, SESSION, report_session, store_with
 from viewer.viewer_page import expect

@@ -17,10 +17,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, overload
 
 from holdfast.process_fork import ForkSafeLock
-from holdfast.sessions.portal import LANES, sync
 from holdfast.sessions.session import Session
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.stores.base import StateStore
+from holdfast.stores.portal import LANES, sync
 
 T = TypeVar("T")
 

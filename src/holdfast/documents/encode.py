@@ -28,7 +28,7 @@ from holdfast.snapshots.session_state import (
     STATUS,
     message_key,
 )
-from holdfast.state.snapshot import Snapshot
+from holdfast.state.snapshot import Snapshot, changes_with_references
 from holdfast.state.store import Store
 from holdfast.values import to_json
 from holdfast.values.json_encoding import is_json_without_floats
@@ -75,7 +75,7 @@ def encode_fields(
         EVENTS: items.events(fields[EVENTS]),
     }
     if base is not None:
-        data[BASE] = changes_to_json(base.changes(Store().snapshot()))
+        data[BASE] = changes_to_json(changes_with_references(base, Store().snapshot()))
     return {**data, **normalize_json(extra)}
 
 

@@ -153,7 +153,7 @@ async def read_log_range(
             block = block.take(last - block.first + 1)
         blocks.append(block)
         if position is None:
-            fold_changes(store, changes)
+            fold_changes(store, changes, timeline.contents)
 
     async for segment in log.segments(log_start, last):
         pending.append(segment)

@@ -29,8 +29,8 @@ from holdfast.importers.langgraph_database import (
 from holdfast.importers.langgraph_serde import ExtensionSerializer, Serde
 from holdfast.importers.source import Source
 from holdfast.log.event import Event, EventDraft
-from holdfast.sessions.portal import Portal
 from holdfast.stores.memory import MemoryStateStore
+from holdfast.stores.portal import Portal
 from holdfast.transfer.manager import SnapshotManager, suggest_names
 
 MAX_NAMES = 20

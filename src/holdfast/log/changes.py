@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from holdfast.errors import InvalidDocumentError, short_repr
@@ -12,6 +12,7 @@ from holdfast.state.store import Store, write_batch
 from holdfast.values.binary_encoding import encode
 from holdfast.values.json_encoding import encode_canonical, from_json, is_untagged, to_json
 from holdfast.values.lowering import pack
+from holdfast.values.references import REFERENCE_MARK, ReferringData, has_references
 
 DELETED = object()
 
@@ -31,8 +32,13 @@ SEQ: Final = encode("seq")
 TYPE: Final = encode("type")
 
 
-def fold_changes(store: Store, changes: Iterable[Changes]) -> None:
-    """Apply changes to a store in order, as one atomic step."""
+def fold_changes(
+    store: Store, changes: Iterable[Changes], contents: Mapping[str, bytes] | None = None
+) -> None:
+    """Apply changes to a store in order, as one atomic step.
+
+    ``contents`` yields the blobs that the values refer to.
+    """
     final: dict[Pair, Any] = {}
     for each in changes:
         for space, key, value in each["set"]:
@@ -47,7 +53,10 @@ def fold_changes(store: Store, changes: Iterable[Changes]) -> None:
         else:
             validate_name_text(space, "namespace")
             validate_name_text(key, "key")
-            batch.add(space, key, encode_entry(space, key, value))
+            data = encode_entry(space, key, value)
+            if contents is not None and REFERENCE_MARK in data and has_references(data):
+                data = ReferringData(data, contents)
+            batch.add(space, key, data)
     write_batch(store, batch)
 
 

@@ -20,8 +20,10 @@ from holdfast.log.changes import join_after_seq, join_before_seq, join_canonical
 from holdfast.log.event import DEFAULT_TYPE, EventDraft, format_time
 from holdfast.state.batch import WriteBatch
 from holdfast.state.diff import Changes, Pair
+from holdfast.state.snapshot import Snapshot, stored_changes
 from holdfast.values.binary_encoding import decode, encode
-from holdfast.values.json_encoding import EncodedValue, encode_value
+from holdfast.values.json_encoding import EncodedValue, encode_stored, encode_value
+from holdfast.values.references import find_tokens
 
 NOTHING: Final = encode_value(None)
 
@@ -43,6 +45,8 @@ class EncodedEvent:
         json: bytes,
         before_seq: bytes,
         after_seq: bytes,
+        *,
+        refers: bool,
     ) -> None:
         self.id = id_
         self.type = type_
@@ -51,6 +55,10 @@ class EncodedEvent:
         """What it writes to the state."""
         self.json = json
         """Its JSON text as segments store it."""
+        self.refers = refers
+        """Whether it refers to blobs, which are stored before it."""
+        self.sources: Sequence[Any] = ()
+        """Blobs that it refers to and that are not part of its values."""
         self._data = data
         self._before_seq = before_seq
         self._after_seq = after_seq
@@ -77,6 +85,14 @@ class EncodedEvent:
     def touched(self) -> list[Pair]:
         """The entries that it sets or deletes."""
         return list(zip(self.batch.namespaces, self.batch.keys, strict=True))
+
+    def encoded_values(self) -> list[bytes]:
+        """Return its data and the values that it sets, in the binary encoding."""
+        return [self._data, *(data for data in self.batch.data if data is not None)]
+
+    def mark_digests(self) -> None:
+        """Treat any digest in its values as a reference, for values copied from another state."""
+        self.refers = self.refers or bool(find_tokens(self.json))
 
     def hash_at(self, seq: int, prev: str) -> str:
         """Return its hash at a position."""
@@ -127,6 +143,7 @@ def encode_event(
         UnsupportedValueError: The data or a value cannot be stored.
 
     """
+    refers = False
     about = NOTHING if data is None else encode_at(data, "$.data")
     time = format_time(at)
     json: list[bytes] = [b'{"id":', _to_json(id_)]
@@ -138,6 +155,7 @@ def encode_event(
     if data is not None:
         json.append(b',"data":')
         json.append(about.json)
+        refers = about.refers
     batch = WriteBatch([])
     values: list[bytes] = []
     before_row = b',"set":[['
@@ -147,6 +165,7 @@ def encode_event(
         else:
             encoded = encode_at(value, path or f"$.{space}.{key}")
         batch.add(space, key, encoded.data)
+        refers |= encoded.refers
         values.append(encoded.canonical)
         json.append(before_row)
         json.append(_to_json(space))
@@ -170,8 +189,28 @@ def encode_event(
     canonical = join_canonical_changes(changes, values)
     before = join_before_seq(time, canonical, about.canonical, id_)
     return EncodedEvent(
-        id_, type_, at, about.data, batch, b"".join(json), before, join_after_seq(type_)
+        id_,
+        type_,
+        at,
+        about.data,
+        batch,
+        b"".join(json),
+        before,
+        join_after_seq(type_),
+        refers=refers,
     )
+
+
+def encode_changes(later: Snapshot, base: Snapshot) -> Changes:
+    """Return the changes between two states with encoded values; blobs are not read."""
+    sets: list[tuple[str, str, Any]] = []
+    deletes: list[Pair] = []
+    for space, key, data in stored_changes(later, base):
+        if data is None:
+            deletes.append((space, key))
+        else:
+            sets.append((space, key, encode_stored(data)))
+    return {"set": sets, "delete": deletes}
 
 
 def encode_at(value: object, path: str) -> EncodedValue:

@@ -8,6 +8,7 @@ docs/spec/values.md.
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from holdfast.ids import new_id
 from holdfast.log.changes import changes_from_json, changes_to_json, expect_str
 from holdfast.state.diff import Changes, Pair
 from holdfast.values import from_json, to_json
+from holdfast.values.references import BlobReference, find_references, restore_value
 
 DEFAULT_TYPE = "message.appended"
 """The type that segments omit: most events have it."""
@@ -69,6 +71,40 @@ def draft_event(
     """Return a new event with a new id and the current time."""
     changes = changes or {"set": set_ or [], "delete": delete or []}
     return EventDraft(new_id(), type_, dt.datetime.now(dt.UTC), data, changes)
+
+
+def replace_values(event: Event, data: Any, changes: Changes) -> Event:
+    """Return an event with other data and changes at the same position."""
+    return Event(
+        event.seq,
+        event.id,
+        event.type,
+        event.at,
+        data,
+        changes,
+        event.prev,
+        event.hash,
+        event.extra,
+    )
+
+
+def find_event_references(event: Event) -> set[BlobReference]:
+    """Return the large values of an event that are references."""
+    found = find_references(event.data)
+    for _, _, value in event.changes["set"]:
+        found |= find_references(value)
+    return found
+
+
+def restore_event(event: Event, contents: Mapping[str, bytes]) -> Event:
+    """Return an event with the contents of blobs in place of the references."""
+    if not find_event_references(event):
+        return event
+    sets = [
+        (space, key, restore_value(value, contents)) for space, key, value in event.changes["set"]
+    ]
+    changes: Changes = {"set": sets, "delete": event.changes["delete"]}
+    return replace_values(event, restore_value(event.data, contents), changes)
 
 
 def format_time(moment: dt.datetime) -> str:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import cast
 
+from holdfast.blobs.contents import BlobContents
 from holdfast.errors import (
     ConflictError,
     IntegrityError,
@@ -36,7 +37,7 @@ from holdfast.log.keyframe import (
 )
 from holdfast.log.segment import Segment, decode_segment
 from holdfast.state.diff import Changes
-from holdfast.state.snapshot import Snapshot, changes_size
+from holdfast.state.snapshot import Snapshot, changes_size, changes_with_references
 from holdfast.state.store import Store
 from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Put
@@ -101,6 +102,8 @@ class Timeline:
         self.prefix = f"{location_prefix}keyframes/{incarnation}/"
         """The prefix of all keyframe keys."""
         self.log = EventLog(state_store, location_prefix, incarnation)
+        self.contents = BlobContents(state_store, location_prefix)
+        """The blobs that its states refer to."""
         self.base_keyframe = BaseKeyframe()
         self.segments = 0
         """The number of segments since the last keyframe."""
@@ -202,14 +205,14 @@ class Timeline:
         async for segment in log.segments(base.position, last, page=page):
             changes += segment.changes(last)
             if len(changes) >= MAX_UNFOLDED:
-                fold_changes(store, changes)
+                fold_changes(store, changes, self.contents)
                 changes.clear()
             loaded.segments.append(segment)
             loaded.end = Position(segment.last, segment.hash)
             if last is not None and segment.last > last:
                 events = segment.events()
                 loaded.end = Position(last, events[last - segment.first].hash)
-        fold_changes(store, changes)
+        fold_changes(store, changes, self.contents)
         if last is not None and loaded.end.seq < last:
             raise log.missing_segment_error(loaded.end.seq + 1)
         return loaded
@@ -227,7 +230,7 @@ class Timeline:
         has_started = False
         for is_retry in (False, True):
             try:
-                after = await self._keyframe_position_before(first)
+                after = await self.find_keyframe_position(first)
                 async for event in self.log.read(first, last, after=after):
                     has_started = True
                     yield event
@@ -237,7 +240,7 @@ class Timeline:
                 if has_started or is_retry:
                     raise
 
-    async def _keyframe_position_before(self, first: int) -> Position:
+    async def find_keyframe_position(self, first: int) -> Position:
         """Return the position of the last intact keyframe before an event."""
         problem: KeyframeError | None = None
         for seq in reversed(await self.list_keyframe_seqs(last=first - 1) if first > 1 else []):
@@ -322,7 +325,7 @@ class Timeline:
             or base.size + changes_size(state, base.state) > 2 * state.size_bytes + KEYFRAME_SLACK
         ):
             base = BaseKeyframe()
-        changes = state.changes(base.state)
+        changes = changes_with_references(state, base.state)
         data, size = encode_keyframe(position.seq, position.hash, base.chain, changes)
         return PreparedKeyframe(
             Put(self.key(position.seq), data, if_absent=True),
@@ -375,7 +378,7 @@ class Timeline:
         frame = await self.read_keyframe(seq)
         chain = [*await self._read_keyframes(frame.chain), frame]
         store = Store(max_history=0)
-        fold_changes(store, (each.changes for each in chain))
+        fold_changes(store, (each.changes for each in chain), self.contents)
         return BaseKeyframe(
             Position(frame.seq, frame.hash),
             (*frame.chain, frame.seq),

@@ -132,12 +132,13 @@ class StateCache:
         store.restore(base.state)
         loaded = LoadedState(store, base.position, BaseKeyframe(), [])
         log = head.log(self._archive.state_store)
+        contents = head.timeline(self._archive.state_store).contents
         async for segment in log.segments(base.position, seq):
             if segment.last > seq and segment.first - 1 > base.position.seq:
                 # The other events of this segment are loaded from here.
                 before = SessionAt(head.location, store.snapshot(), loaded.end, ends_segment=True)
                 self._remember((head.location, head.generation), before)
-            fold_changes(store, segment.changes(seq))
+            fold_changes(store, segment.changes(seq), contents)
             loaded.segments = [segment]
             loaded.end = Position(segment.last, segment.hash)
             if segment.last > seq:

@@ -20,8 +20,8 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 
-from holdfast.sessions.portal import run_inline
 from holdfast.stores.base import StateStore
+from holdfast.stores.portal import run_inline
 
 T = TypeVar("T")
 

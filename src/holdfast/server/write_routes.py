@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.errors import ConflictError, NotFoundError
+from holdfast.log.encoded_event import new_event
 from holdfast.log.event_log import Position
 from holdfast.server import schemas
 from holdfast.server.auth import get_authority
@@ -35,7 +36,7 @@ from holdfast.sessions.session import Session
 from holdfast.snapshots.keys import SnapshotLocation, location_fields
 from holdfast.snapshots.records import validate_tags
 from holdfast.snapshots.session_state import MESSAGES, SessionState
-from holdfast.state.store import Store
+from holdfast.state.store import Store, write_batch
 
 router = make_router("change")
 
@@ -202,9 +203,7 @@ def preview_restore(before: SessionAt, goal: SessionAt) -> dict[str, Any]:
     store = Store(max_history=0)
     store.restore(before.state)
     changes = compute_restore_changes(goal.state, store)
-    store.set_many(changes["set"])
-    for space, key in changes["delete"]:
-        store.delete(space, key)
+    write_batch(store, new_event("state.restored", None, changes).batch)
     after = SessionAt(goal.location, store.snapshot(), goal.position, goal.snapshot_id)
     return diff_to_json(before, after, MAX_LIMIT)
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
 
+from holdfast.blobs.reader import BlobReader
+from holdfast.blobs.source import BlobSource
 from holdfast.errors import short_repr
 from holdfast.log.event_log import EventLog
 from holdfast.sessions.agents import SessionAgent, list_agents
@@ -16,6 +20,7 @@ from holdfast.sessions.working_state import WorkingState
 from holdfast.snapshots.keys import MULTI_AGENT, SnapshotLocation
 from holdfast.snapshots.session_state import PENDING, SESSION, STATE, STATUS, validate_status
 from holdfast.snapshots.tool_calls import ToolCallIndex, UnfinishedCall
+from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
 from holdfast.stores.base import StateStore
 
@@ -112,6 +117,31 @@ class BaseSession(Recorder):
         """Tool calls that have no result; models reject a conversation with such calls."""
         with self._guard:
             return self._tool_calls.unfinished(self._store.snapshot())
+
+    @property
+    def blobs(self) -> BlobReader:
+        """The stored blobs of the session, by digest."""
+        return self.committer.blobs.reader
+
+    def record_with_blobs(
+        self,
+        type: str,  # noqa: A002
+        data: Any = None,
+        *,
+        changes: Changes | None = None,
+        blobs: Sequence[BlobSource],
+    ) -> None:
+        """Record an event that refers to blobs by their digests. See `record`.
+
+        The commit writes the blobs, unless they are stored, and then the event.
+
+        Raises:
+            UnsupportedValueError: The data or a value cannot be stored.
+
+        """
+        with self._guard:
+            event = self._working.record(type, data, changes)
+            event.refers, event.sources = True, tuple(blobs)
 
     def snapshot(self) -> Snapshot:
         """Return an in-memory snapshot of the current state, in constant time."""

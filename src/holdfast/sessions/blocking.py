@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from inspect import isawaitable, iscoroutine
 from types import TracebackType
 from typing import Self, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from holdfast.documents.document import Document
+from holdfast.log.event import Event
 from holdfast.process_fork import ForkSafeLock
+from holdfast.sessions.attachments import AttachmentContent
 from holdfast.sessions.base import BaseSession
 from holdfast.sessions.commit import Committer
 from holdfast.sessions.once import reject_nested_once, validate_once_call
-from holdfast.sessions.portal import sync
 from holdfast.sessions.rebase import OnConflict
 from holdfast.sessions.restore import SnapshotRef
 from holdfast.sessions.session import Session
@@ -23,7 +24,9 @@ from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.verify import Verification
 from holdfast.stores.base import StateStore
+from holdfast.stores.portal import sync
 from holdfast.stores.registry import open_state_store
+from holdfast.values.references import Attachment
 
 T = TypeVar("T")
 
@@ -157,6 +160,23 @@ class BlockingSession(BaseSession):
         with self._guard:
             sync(self._session.reload())
 
+    def follow(self, after: int | None = None) -> FollowedEvents:
+        """Yield committed events as they are committed, here and in other processes.
+
+        The iterator blocks while there is no new event; close it to end it. See `Session.follow`.
+
+        Raises:
+            NotFoundError: The log does not have the event ``after``, or the events after it were
+                pruned. Or the session was deleted, or deleted and created again.
+            IntegrityError: The log is damaged.
+            StateStoreError: The store failed.
+            TypeError: ``after`` is not an int.
+            ValueError: ``after`` is negative.
+
+        """
+        with self._guard:
+            return FollowedEvents(self._session.follow(after))
+
     # ------------------------------------------------------------------- durable snapshots
 
     def save(
@@ -238,6 +258,47 @@ class BlockingSession(BaseSession):
         """
         return sync(self._session.verify())
 
+    # --------------------------------------------------------------------------- attachments
+
+    def attach(
+        self,
+        content: AttachmentContent,
+        *,
+        media_type: str | None = None,
+        name: str | None = None,
+    ) -> Attachment:
+        """Attach bytes, a file or an iterator of bytes. See `Session.attach`.
+
+        Raises:
+            HoldfastError: The file cannot be read.
+
+        """
+        return sync(self._session.attach(content, media_type=media_type, name=name))
+
+    def read_attachment(self, attachment: Attachment) -> bytes:
+        """Return the content of an attachment.
+
+        Raises:
+            NotFoundError: The content is not stored in this session.
+            IntegrityError: The content is damaged.
+            StateStoreError: The store failed.
+
+        """
+        return sync(self._session.read_attachment(attachment))
+
+    def stream_attachment(self, attachment: Attachment) -> Iterator[bytes]:
+        """Yield the content of an attachment in chunks. See `Session.stream_attachment`.
+
+        Raises:
+            NotFoundError: The content is not stored in this session.
+            IntegrityError: The content is damaged.
+            StateStoreError: The store failed.
+
+        """
+        chunks = self._session.stream_attachment(attachment)
+        while (chunk := sync(read_next(chunks))) is not None:
+            yield chunk
+
     # -------------------------------------------------------------------------- side effects
 
     def once(self, key: str, function: Callable[[], T | Awaitable[T]]) -> T:
@@ -301,6 +362,39 @@ class BlockingSession(BaseSession):
         return f"<Blocking{repr(self._session)[1:]}"
 
 
+class FollowedEvents(Iterator[Event]):
+    """The events of `BlockingSession.follow`. As a context manager, it closes itself."""
+
+    def __init__(self, events: AsyncGenerator[Event, None]) -> None:
+        self._events = events
+
+    def __next__(self) -> Event:
+        event = sync(receive_event(self._events))
+        if event is None:
+            raise StopIteration
+        return event
+
+    def close(self) -> None:
+        """Stop to follow. Not while another thread waits for the next event."""
+        sync(self._events.aclose())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+async def receive_event(events: AsyncGenerator[Event, None]) -> Event | None:
+    """Return the next event, or None at the end."""
+    return await anext(events, None)
+
+
 async def wait_for(result: Awaitable[T]) -> T:
     """Return the result of an awaitable, as a coroutine."""
     return await result
@@ -312,3 +406,8 @@ def reject_awaitable(result: object) -> None:
         if iscoroutine(result):
             result.close()
         raise TypeError("BlockingSession.update takes a plain function; use Session.update")
+
+
+async def read_next(chunks: AsyncIterator[bytes]) -> bytes | None:
+    """Return the next chunk, or None at the end."""
+    return await anext(chunks, None)

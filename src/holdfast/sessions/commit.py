@@ -162,6 +162,7 @@ class Committer(LogTracker):
                 timeline,
                 segment,
                 records,
+                blobs=self.blobs,
                 seen=self.tail.segments[-1:],
                 origin_active_at=self.origin_active_at,
             )

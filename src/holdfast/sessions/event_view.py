@@ -6,16 +6,17 @@ they read, which is fine in scripts and for the last few events.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, aclosing
 from typing import Protocol, overload
 
-from holdfast.log.event import Event
+from holdfast.blobs.contents import BlobContents
+from holdfast.log.event import Event, find_event_references, restore_event
 from holdfast.log.event_log import Position
 from holdfast.log.segment import Segment
 from holdfast.log.timeline import Timeline
-from holdfast.sessions.portal import sync
 from holdfast.sessions.working_state import WorkingState
+from holdfast.stores.portal import sync
 
 MAX_SEGMENTS_IN_MEMORY = 1024
 
@@ -112,9 +113,9 @@ class EventView(Sequence[Event]):
         if first <= after.seq:
             until = after.seq if last is None else min(last, after.seq)
             async for event in source.timeline.log.read(first, until, after=source.tail.log_start):
-                yield event
+                yield await load_event(event, source.timeline.contents)
         for event in in_memory:
-            yield event
+            yield await load_event(event, source.timeline.contents)
 
     def _between(self, low: int, high: int) -> list[Event]:
         """Return the events from one index to another; block while reading older ones."""
@@ -124,7 +125,26 @@ class EventView(Sequence[Event]):
         found: list[Event] = []
         if first <= min(last, after.seq):
             found += sync(read_from_store(source, first, min(last, after.seq)))
-        return found + read_from_memory(source, max(first, after.seq + 1), last)
+        found += read_from_memory(source, max(first, after.seq + 1), last)
+        return [restore_event(event, source.timeline.contents) for event in found]
+
+
+async def load_event(event: Event, contents: BlobContents) -> Event:
+    """Return an event with its large values, which are read if they are blobs."""
+    references = find_event_references(event)
+    if not references:
+        return event
+    await contents.load(references)
+    return restore_event(event, contents)
+
+
+async def load_events(
+    events: AsyncGenerator[Event, None], contents: BlobContents
+) -> AsyncGenerator[Event, None]:
+    """Yield events with their large values."""
+    async with aclosing(events):
+        async for event in events:
+            yield await load_event(event, contents)
 
 
 def read_from_memory(source: EventSource, first: int, last: int | None) -> list[Event]:

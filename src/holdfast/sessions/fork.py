@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.errors import ConflictError
+from holdfast.log.encoded_event import encode_changes
 from holdfast.sessions.commit import Committer
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.state.snapshot import Snapshot
@@ -22,11 +23,13 @@ async def create_fork(
         ConflictError: The session exists.
 
     """
-    changes = state.changes(Store(max_history=0).snapshot())
+    changes = encode_changes(state, Store(max_history=0).snapshot())
     try:
         fork = await Committer.create(origin.state_store, location)
         fork.origin_active_at = origin.origin_time()
-        fork.working.record_owned("session.forked", data, changes)
+        fork.blobs.origin = origin.blobs.reader
+        fork.blobs.offered.update(origin.blobs.offered)
+        fork.working.record_owned("session.forked", data, changes).mark_digests()
         await fork.commit("raise")
     except ConflictError as error:
         raise ConflictError(

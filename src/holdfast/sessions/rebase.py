@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Literal, TypeAlias
 
+from holdfast.blobs.contents import BlobContents
+from holdfast.blobs.writer import BlobWriter
 from holdfast.errors import ConflictError, IntegrityError, NotFoundError
 from holdfast.log.changes import fold_changes
 from holdfast.log.encoded_event import EncodedEvent, encode_event
@@ -23,8 +25,11 @@ from holdfast.snapshots.incarnation import Incarnation, ReplacedError
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.session_state import MESSAGES, message_key, message_number
 from holdfast.state.diff import Changes, Pair
+from holdfast.state.snapshot import find_referring
 from holdfast.state.store import Store
 from holdfast.stores.base import StateStore
+from holdfast.values.binary_encoding import decode
+from holdfast.values.references import BlobReference, ReferringData, find_references
 
 OnConflict: TypeAlias = Literal["raise", "rebase"]
 
@@ -63,6 +68,7 @@ class LogTracker:
         self.working = working
         self.tail = tail
         self.incarnation = incarnation
+        self.blobs = BlobWriter(state_store, location.prefix)
         self._tried_to_create = False
         """Whether the outcome of an attempt to create the session is unknown."""
 
@@ -81,6 +87,21 @@ class LogTracker:
             if not is_behind:
                 return
         await self.catch_up()
+
+    async def load_contents(self) -> None:
+        """Read the large values of the state ahead, so that they are read without blocking.
+
+        Raises:
+            StateStoreError: The store failed.
+
+        """
+        wanted: dict[BlobContents, set[BlobReference]] = {}
+        for data in find_referring(self.working.base):
+            if isinstance(data, ReferringData) and isinstance(data.contents, BlobContents):
+                found = find_references(decode(bytes(data)))
+                wanted.setdefault(data.contents, set()).update(found)
+        for contents, references in wanted.items():
+            await contents.load(sorted(references, key=lambda each: each.size))
 
     async def catch_up(self) -> None:
         """Like `refresh`, without checking that the session was not deleted or replaced."""
@@ -168,7 +189,7 @@ class LogTracker:
         store = Store(max_history=0)
         store.restore(self.working.base)
         theirs = [changes for each in found for changes in each.changes()]
-        fold_changes(store, theirs)
+        fold_changes(store, theirs, self.timeline.contents)
         committed = WorkingState(store, Position(found[-1].last, found[-1].hash))
         try:
             rebased = rebase_pending(self.working, committed, theirs)
@@ -306,7 +327,9 @@ def renumber_messages(event: EncodedEvent, first: int, shift: int) -> EncodedEve
     ]
     deletes = [(space, renumber_key(space, key, first, shift)) for space, key in before["delete"]]
     changes: Changes = {"set": sets, "delete": deletes}
-    return encode_event(event.id, event.type, event.at, event.data, changes)
+    renumbered = encode_event(event.id, event.type, event.at, event.data, changes)
+    renumbered.refers, renumbered.sources = event.refers, event.sources
+    return renumbered
 
 
 def renumber_key(space: str, key: str, first: int, shift: int) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from holdfast.documents.document import Document, require_document
 from holdfast.errors import NotFoundError
@@ -11,7 +11,7 @@ from holdfast.log.changes import fold_changes
 from holdfast.log.event import Event
 from holdfast.log.timeline import Timeline
 from holdfast.sessions.blocking import BlockingSession
-from holdfast.sessions.portal import sync
+from holdfast.sessions.event_view import load_event
 from holdfast.sessions.session import Session
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.event_state import pruned_events_error
@@ -19,6 +19,7 @@ from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
+from holdfast.stores.portal import sync
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,11 @@ class Replay:
                 yield step
             return
         if (self._first or 1) <= source.log.head.seq:
+            contents = source.committer.timeline.contents
             steps = replay_stored(source.archive, source.location, self._first, self._last)
             async for step in steps:
-                yield step
+                event = await load_event(step.event, contents)
+                yield step if event is step.event else replace(step, event=event)
 
     def __iter__(self) -> Iterator[Step]:
         if isinstance(self._source, Document):
@@ -137,7 +140,7 @@ async def replay_stored(
     # Reads from the keyframe before, because a segment may start before the first event.
     after = log_start if loaded is None else loaded.base_keyframe.position
     async for event in timeline.log.read(first, last, after=after):
-        yield apply_step(store, event)
+        yield apply_step(store, event, timeline.contents)
 
 
 def check_not_pruned(
@@ -150,10 +153,10 @@ def check_not_pruned(
             raise pruned_events_error(location, begin, end, log_start)
 
 
-def apply_step(store: Store, event: Event) -> Step:
+def apply_step(store: Store, event: Event, contents: Mapping[str, bytes] | None = None) -> Step:
     """Apply an event to a store and return the step."""
     before = store.snapshot()
-    fold_changes(store, [event.changes])
+    fold_changes(store, [event.changes], contents)
     return Step(event, before, store.snapshot())
 
 

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from holdfast.documents.document import Document
 from holdfast.errors import NotFoundError, short_repr
+from holdfast.log.encoded_event import encode_changes
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.event_state import load_state_at_event
 from holdfast.snapshots.keys import SnapshotLocation
@@ -51,7 +52,7 @@ def compute_restore_changes(state: Snapshot, store: Store) -> Changes:
 
     A side effect that was done stays done, whatever state is restored.
     """
-    changes = state.changes(store.snapshot())
+    changes = encode_changes(state, store.snapshot())
     return {
         "set": [
             each for each in changes["set"] if each[0] != ONCE or not store.contains(ONCE, each[1])

@@ -9,18 +9,28 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Self, TypeVar, cast, overload
 from weakref import WeakValueDictionary
 
+from holdfast.blobs.source import BlobSource
 from holdfast.documents.document import Document
 from holdfast.documents.export import export_document
 from holdfast.errors import NotFoundError, short_repr
 from holdfast.ids import new_id
+from holdfast.log.event import Event
+from holdfast.log.event_log import Position
+from holdfast.sessions.attachments import (
+    AttachmentContent,
+    offer_attachment,
+    read_attachment,
+    stream_attachment,
+)
 from holdfast.sessions.backoff import Contention
 from holdfast.sessions.base import BaseSession
 from holdfast.sessions.commit import Committer, validate_on_conflict
+from holdfast.sessions.event_view import load_events
 from holdfast.sessions.fork import create_fork
 from holdfast.sessions.once import SideEffects, reject_nested_once, validate_once_call
 from holdfast.sessions.open import SessionOpener
@@ -30,6 +40,7 @@ from holdfast.sessions.save import SnapshotSaver
 from holdfast.sessions.update import UpdateAttempts, validate_update_function
 from holdfast.sessions.working_state import STARTED
 from holdfast.snapshots.archive import SnapshotArchive
+from holdfast.snapshots.follow import LogFollower, validate_after
 from holdfast.snapshots.keys import AGENT, SnapshotLocation, validate_id
 from holdfast.snapshots.records import SnapshotInfo, validate_tags
 from holdfast.snapshots.session_snapshot import SessionSnapshot
@@ -38,6 +49,7 @@ from holdfast.snapshots.tool_calls import ToolCallIndex
 from holdfast.snapshots.verify import Verification
 from holdfast.stores.base import StateStore
 from holdfast.stores.local import RUN_INLINE
+from holdfast.values.references import Attachment, find_digests
 
 T = TypeVar("T")
 
@@ -61,9 +73,13 @@ class Session(BaseSession):
         self._contention = Contention()
         self._tool_calls = ToolCallIndex()
         self._effects = SideEffects(lambda: self.committer, self._lock)
+        self._offered: dict[str, BlobSource] = {}
+        """Attachments that no commit refers to yet; a reload keeps them."""
         self._use(committer)
 
     def _use(self, committer: Committer) -> None:
+        committer.blobs.offered.update(self._offered)
+        self._offered = committer.blobs.offered
         self._committer = committer
         self._saver = SnapshotSaver(committer, self._tool_calls)
 
@@ -114,6 +130,7 @@ class Session(BaseSession):
                 f"agent {location.scope_id} has no session {location.session_id} in this store; "
                 "list its sessions with holdfast.Catalog(state_store).sessions(agent_id)"
             )
+        await committer.load_contents()
         session = cls(committer)
         session._start()
         return session
@@ -169,6 +186,7 @@ class Session(BaseSession):
         async with self._lock:
             try:
                 await self.committer.refresh()
+                await self.committer.load_contents()
             except StaleSessionError:
                 if not self._working.is_unchanged:
                     raise
@@ -231,9 +249,41 @@ class Session(BaseSession):
             await self._reload()
 
     async def _reload(self) -> None:
-        self._use(await Committer.open(self.state_store, self.location))
+        committer = await Committer.open(self.state_store, self.location)
+        await committer.load_contents()
+        self._use(committer)
         self._effects.drop_committed()
         self._start()
+
+    def follow(self, after: int | None = None) -> AsyncGenerator[Event, None]:
+        """Yield committed events as they are committed, by this session and in other processes.
+
+        Every event is yielded once, in order. Without ``after``, the first one follows the last
+        commit that this session has read; with the number of an event, it follows that event; with
+        0 it is the first one in the log. To continue later, in any process, pass the ``seq`` of the
+        last event that you received. A session that was not committed yet is waited for.
+
+        The session in memory does not change: call `refresh` to apply what others committed. It may
+        be used by other tasks in the meantime. To stop, leave the loop or cancel the task;
+        ``contextlib.aclosing`` releases its resources at once.
+
+        Raises:
+            NotFoundError: The log does not have the event ``after``, or the events after it were
+                pruned. Or the session was deleted, or deleted and created again.
+            IntegrityError: The log is damaged.
+            StateStoreError: The store failed.
+            TypeError: ``after`` is not an int.
+            ValueError: ``after`` is negative.
+
+        """
+        start: int | Position | None = validate_after(after)
+        incarnation = self.committer.incarnation
+        if not incarnation.is_created:
+            follower = LogFollower(self.state_store, self.location, start or 0)
+        else:
+            start = self._working.head if start is None else start
+            follower = LogFollower(self.state_store, self.location, start, incarnation.id)
+        return load_events(follower.events(), self.committer.timeline.contents)
 
     # ------------------------------------------------------------------- durable snapshots
 
@@ -266,11 +316,20 @@ class Session(BaseSession):
             StateStoreError: The store failed.
 
         """
+        # Read before the state: what it refers to was stored when the log was swept so often.
+        manifest = await self.archive.load_manifest(location=self.location)
         state, snapshot_id = await load_ref(self.archive, self.location, target)
         changes = compute_restore_changes(state, self._store)
         data = {"seq": target} if isinstance(target, int) else {"snapshot_id": snapshot_id}
-        self._working.record_owned("state.restored", data, changes)
+        event = self._working.record_owned("state.restored", data, changes)
+        event.mark_digests()
+        if event.refers and isinstance(target, str | int):
+            self.committer.blobs.add_known(
+                (digest for each in event.encoded_values() for digest in find_digests(each)),
+                manifest.blob_sweeps,
+            )
         await self.commit()
+        await self.committer.load_contents()
         self._saver.parent_id = snapshot_id or self._saver.parent_id
 
     async def fork(
@@ -339,6 +398,51 @@ class Session(BaseSession):
 
         """
         return await self.archive.verify(location=self.location)
+
+    # --------------------------------------------------------------------------- attachments
+
+    async def attach(
+        self,
+        content: AttachmentContent,
+        *,
+        media_type: str | None = None,
+        name: str | None = None,
+    ) -> Attachment:
+        """Attach bytes, a file or an iterator of bytes, and return a value that refers to it.
+
+        Put the attachment into a message, an event or the state: the commit stores its content
+        once, however often it is referred to. The content of a file is copied now, to a temporary
+        file. The media type is guessed from the name, and the name is that of the file, by default.
+
+        Raises:
+            HoldfastError: The file cannot be read.
+
+        """
+        return await offer_attachment(self.committer.blobs, content, media_type, name)
+
+    async def read_attachment(self, attachment: Attachment) -> bytes:
+        """Return the content of an attachment.
+
+        Raises:
+            NotFoundError: The content is not stored in this session.
+            IntegrityError: The content is damaged.
+            StateStoreError: The store failed.
+
+        """
+        return await read_attachment(self.committer.blobs, attachment)
+
+    def stream_attachment(self, attachment: Attachment) -> AsyncIterator[bytes]:
+        """Yield the content of an attachment in chunks of 512 KiB.
+
+        The last chunk is yielded only if all of them match the digest.
+
+        Raises:
+            NotFoundError: The content is not stored in this session.
+            IntegrityError: The content is damaged.
+            StateStoreError: The store failed.
+
+        """
+        return stream_attachment(self.committer.blobs, attachment)
 
     # -------------------------------------------------------------------------- side effects
 

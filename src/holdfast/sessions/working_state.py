@@ -10,7 +10,7 @@ from typing import Any, final
 
 from holdfast.errors import short_repr
 from holdfast.log.encoded_event import EncodedEvent, encode_at, new_event
-from holdfast.log.event import DEFAULT_TYPE, Event
+from holdfast.log.event import DEFAULT_TYPE, Event, replace_values
 from holdfast.log.event_log import Position
 from holdfast.log.segment import link_segment
 from holdfast.snapshots.session_state import (
@@ -162,7 +162,11 @@ class WorkingState:
         """Return copies of the pending events, linked as if no other writer commits."""
         if not self.pending:
             return []
-        return link_segment("", self.pending, self.head.seq, self.head.hash)[1].events()
+        events = link_segment("", self.pending, self.head.seq, self.head.hash)[1].events()
+        return [
+            replace_values(event, recorded.data, recorded.changes) if recorded.refers else event
+            for event, recorded in zip(events, self.pending, strict=True)
+        ]
 
     def commit_point(self, count: int | None = None) -> CommitPoint:
         """Return the first ``count`` pending events, or all of them, and where they lead."""

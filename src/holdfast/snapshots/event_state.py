@@ -185,7 +185,7 @@ async def _advance(
         return None
     store = Store(max_history=0)
     store.restore(loaded.store.snapshot())
-    fold_changes(store, changes)
+    fold_changes(store, changes, timeline.contents)
     return store.snapshot(), end
 
 

@@ -60,6 +60,10 @@ class ReplacedError(ConflictError):
     """The session was deleted, replaced or pruned since the writer last read it."""
 
 
+class SweptError(ConflictError):
+    """A prune looked for blobs to delete since the writer stored its own: it has to do so again."""
+
+
 class Incarnation:
     """One incarnation of a session, as a writer last read it.
 
@@ -77,6 +81,7 @@ class Incarnation:
         self.location = location
         self._use(stored.manifest, stored.etag)
         self.id = self.manifest.incarnation or new_incarnation_id()
+        self._is_claimed = False
 
     def _use(self, manifest: SnapshotManifest, etag: str | None) -> None:
         """Continue with a manifest that was read or written."""
@@ -167,14 +172,7 @@ class Incarnation:
         hidden = [*puts, Put(self._index_key(active_at), INDEX_VALUE)]
         try:
             if not self.state_store.atomic_put_many:
-                claim = replace(
-                    created,
-                    incarnation="",
-                    started_at=None,
-                    log_start=Position(),
-                    creating=self.id,
-                )
-                (self.etag,) = await self.state_store.put_many([self._put_manifest(claim)])
+                await self.claim(started_at=started_at, active_at=active_at)
             named = self._put_manifest(created)
             etags = await self.state_store.put_many([*hidden, named, *records])
         except ConflictError as error:
@@ -190,6 +188,27 @@ class Incarnation:
                 await self._delete_index(active_at)
             raise
         self._use(created, etags[len(hidden)])
+
+    async def claim(self, *, started_at: dt.datetime, active_at: dt.datetime) -> None:
+        """Note that this incarnation is about to be created, so that a deletion spares its entries.
+
+        Raises:
+            ConflictError: Another writer created or claimed the session; nothing was written.
+
+        """
+        if self._is_claimed:
+            return
+        claim = replace(
+            self.manifest,
+            incarnation="",
+            started_at=None,
+            updated_at=started_at,
+            active_at=active_at,
+            log_start=Position(),
+            creating=self.id,
+        )
+        (self.etag,) = await self.state_store.put_many([self._put_manifest(claim)])
+        self._is_claimed = True
 
     def _put_manifest(self, manifest: SnapshotManifest) -> Put:
         """Return the write of a manifest, if it has not changed since it was read."""
@@ -216,14 +235,17 @@ class Incarnation:
         end: Position,
         seen: Sequence[Segment],
         active_at: dt.datetime | None = None,
+        sweeps: int | None = None,
     ) -> None:
         """Write segments and records, provided that this incarnation is still current.
 
         ``end`` is the head of the log as the writer knows it, and ``seen`` its last segment, both
-        before this write. ``active_at`` is when the session was last active.
+        before this write. ``active_at`` is when the session was last active. ``sweeps`` is the
+        count of sweeps at which the blobs were stored that the segments refer to.
 
         Raises:
             ReplacedError: The session was deleted, replaced or pruned; nothing was written.
+            SweptError: Blobs were swept since; nothing was written.
             ConflictError: A condition of one of the puts failed; nothing was written.
 
         """
@@ -249,6 +271,11 @@ class Incarnation:
                     raise
             # The manifest changed: the session was pruned or deleted, or save_manifest was called.
             await self.refresh(end, seen)
+            if sweeps is not None and self.manifest.blob_sweeps != sweeps:
+                raise SweptError(
+                    f"blobs in {self.location.prefix} were swept {ATTEMPTS} times in a row; retry",
+                    key=self.location.manifest_key,
+                )
             is_due = self._is_index_due(active_at)
         raise ConflictError(
             f"manifest {self.location.manifest_key} changed {ATTEMPTS} times in a row; retry",

@@ -33,6 +33,7 @@ KNOWN_FIELDS = {
     "floor",
     "pruning",
     "creating",
+    "blob_sweeps",
 }
 
 
@@ -53,6 +54,8 @@ class SnapshotManifest:
     """The log start that a running or interrupted prune is about to record."""
     creating: str = ""
     """The id of the incarnation that a running or interrupted creation is about to name."""
+    blob_sweeps: int = 0
+    """How often a prune has looked for blobs to delete. A commit that refers to blobs must know."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Fields of later versions and of the caller, stored unchanged."""
 
@@ -92,6 +95,8 @@ class SnapshotManifest:
             content["pruning"] = msgspec.structs.asdict(self.pending_log_start)
         if self.creating:
             content["creating"] = self.creating
+        if self.blob_sweeps:
+            content["blob_sweeps"] = self.blob_sweeps
         return encode_envelope(content)
 
 
@@ -181,6 +186,7 @@ def decode_manifest(key: str, data: bytes) -> SnapshotManifest:
             log_start=decode_position(tree["floor"]),
             pending_log_start=decode_position(tree["pruning"]) if "pruning" in tree else None,
             creating=validate_incarnation(tree.get("creating", "")),
+            blob_sweeps=validate_count(tree.get("blob_sweeps", 0)),
             extra={name: value for name, value in tree.items() if name not in KNOWN_FIELDS},
         )
     except KeyError as error:
@@ -199,6 +205,13 @@ def validate_incarnation(text: Any) -> str:
     if not isinstance(text, str) or INCARNATION.fullmatch(text) is None:
         raise TypeError(f"invalid incarnation {short_repr(text)}")
     return text
+
+
+def validate_count(number: Any) -> int:
+    """Return a stored count."""
+    if type(number) is not int or number < 0:
+        raise TypeError(f"invalid count {short_repr(number)}")
+    return number
 
 
 def decode_position(tree: Any) -> Position:

@@ -15,20 +15,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
+from holdfast.blobs.writer import BlobWriter
 from holdfast.errors import ConflictError, IntegrityError, NotFoundError
-from holdfast.log.encoded_event import new_event
+from holdfast.log.encoded_event import encode_changes, new_event
 from holdfast.log.event_log import Position, PreparedSegment
 from holdfast.log.segment import Segment
 from holdfast.log.timeline import Timeline
 from holdfast.snapshots.history import choose_history_key, find_history_key
-from holdfast.snapshots.incarnation import PASSIVE_EVENT_TYPES, Incarnation, ReplacedError
+from holdfast.snapshots.incarnation import (
+    PASSIVE_EVENT_TYPES,
+    Incarnation,
+    ReplacedError,
+    SweptError,
+)
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.load import load_state
 from holdfast.snapshots.lookup import find_history_info, find_last_order
 from holdfast.snapshots.order import HistoryKey, choose_stamp
 from holdfast.snapshots.session_snapshot import SessionSnapshot, utc_now
 from holdfast.snapshots.tool_calls import ToolCallIndex
-from holdfast.state.snapshot import Snapshot
+from holdfast.state.snapshot import Snapshot, stored_changes
 from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Put
 from holdfast.stores.local import pause
@@ -43,10 +49,13 @@ async def write_segment(
     segment: PreparedSegment,
     records: Sequence[Put] = (),
     *,
+    blobs: BlobWriter,
     seen: Sequence[Segment],
     origin_active_at: dt.datetime | None = None,
 ) -> None:
     """Append a segment to the log together with records of it, and create the session if needed.
+
+    The blobs that its events refer to are written first, by ``blobs``.
 
     ``seen`` is the last segment that the writer knows. ``origin_active_at`` is when the session
     was active that this one was forked or imported from; the new one is listed as active then.
@@ -54,20 +63,44 @@ async def write_segment(
     Raises:
         ReplacedError: The session was deleted, replaced or pruned; nothing was written.
         ConflictError: Another writer committed first; nothing was written.
+        NotFoundError: An event refers to an attachment that is not stored; nothing was written.
 
     """
+    refers = any(event.refers for event in segment.recorded)
     if incarnation.is_created:
         active_at = None
         for event in segment.recorded:
             at = event.at
             if event.type not in PASSIVE_EVENT_TYPES and (active_at is None or active_at < at):
                 active_at = at
-        await incarnation.write(
-            [segment.put], records, end=segment.after, seen=seen, active_at=active_at
-        )
+        for _ in range(ATTEMPTS):
+            sweeps = incarnation.manifest.blob_sweeps if refers else None
+            if sweeps is not None:
+                await blobs.store(segment.recorded, sweeps)
+            try:
+                await incarnation.write(
+                    [segment.put],
+                    records,
+                    end=segment.after,
+                    seen=seen,
+                    active_at=active_at,
+                    sweeps=sweeps,
+                )
+                break
+            except SweptError as error:
+                swept = error
+        else:
+            raise swept
+        if refers and incarnation.manifest.blob_sweeps != sweeps:
+            # A store without conditions: the sweep was found after the write.
+            await blobs.store(segment.recorded, incarnation.manifest.blob_sweeps)
     else:
         started_at = segment.recorded[0].at
         active_at = started_at if origin_active_at is None else min(started_at, origin_active_at)
+        if refers:
+            # A deletion of an earlier session spares the blobs of one that is being created.
+            await incarnation.claim(started_at=started_at, active_at=active_at)
+            await blobs.store(segment.recorded, 0)
         await incarnation.create([segment.put], records, started_at=started_at, active_at=active_at)
     timeline.advance(segment.end, len(segment.put.value))
 
@@ -81,6 +114,7 @@ class LogHead:
     state: Snapshot
     seen: list[Segment]
     """The last segment, if it is known."""
+    blobs: BlobWriter
 
 
 class StateSaver:
@@ -181,7 +215,13 @@ class StateSaver:
         head = self._heads.get(location)
         if head is None:
             incarnation, timeline, loaded = await Incarnation.open(self.state_store, location)
-            head = LogHead(incarnation, timeline, loaded.store.snapshot(), loaded.segments[-1:])
+            head = LogHead(
+                incarnation,
+                timeline,
+                loaded.store.snapshot(),
+                loaded.segments[-1:],
+                BlobWriter(self.state_store, location.prefix),
+            )
             self._heads[location] = head
             while len(self._heads) > CACHED_HEADS:
                 self._heads.popitem(last=False)
@@ -247,6 +287,7 @@ class StateSaver:
                 head.timeline,
                 segment,
                 with_record(segment.end),
+                blobs=head.blobs,
                 seen=head.seen,
             )
             head.seen = [segment.segment]
@@ -261,7 +302,7 @@ class StateSaver:
     ) -> PreparedSegment:
         """Return the difference between a state and the head as a segment of one event."""
         data = {"snapshot_id": snapshot_id}
-        events = [new_event("state.restored", data, state.changes(head.state))]
+        events = [new_event("state.restored", data, encode_changes(state, head.state))]
         if not head.incarnation.is_created:
             started = {"agent_id": location.scope_id, "session_id": location.session_id}
             events.insert(0, new_event("session.started", started, {"set": [], "delete": []}))
@@ -287,4 +328,4 @@ class StateSaver:
 
 def is_same_state(one: Snapshot, other: Snapshot) -> bool:
     """Tell whether two states have the same content."""
-    return not any(one.diff(other).values())
+    return not stored_changes(one, other)

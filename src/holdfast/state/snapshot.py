@@ -11,6 +11,7 @@ from holdfast.state.diff import Changes, Diff, Pair, find_differences, to_change
 from holdfast.state.names import Text, mypyc_attr
 from holdfast.state.trie import Trie, hash_key, list_leaves, lookup
 from holdfast.values.binary_encoding import canonicalize, decode, encode
+from holdfast.values.references import BLOB_SIZE, ReferringData, externalize
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -203,7 +204,10 @@ def compute_digest(root: Trie) -> str:
         for key, value in sorted_items(trie):
             parts.append(opening)
             parts.append(encode(key))
-            parts.append(canonicalize(cast("bytes", value)))
+            data = cast("bytes", value)
+            if len(data) >= BLOB_SIZE:
+                data = externalize(data)  # whether a large value is a blob does not matter
+            parts.append(canonicalize(data))
             if len(parts) > _CHUNK:
                 sha.update(b"".join(parts))
                 parts.clear()
@@ -221,12 +225,43 @@ def changes_size(later: Snapshot, base: Snapshot) -> int:
     return size
 
 
+def changes_with_references(later: Snapshot, base: Snapshot) -> Changes:
+    """Return the changes between two states; blobs stay references and are not read."""
+    return to_changes(
+        [
+            (namespace, key, None if value is None else bytes(value), None)
+            for namespace, key, value, _ in find_differences(later._root, base._root)
+        ]
+    )
+
+
 def encoded_changes(later: Snapshot, base: Snapshot) -> list[tuple[str, str, bytes | None]]:
     """Return the entries that differ, with their encoded values, or None if they were deleted."""
     return [
         (namespace, key, value)
         for namespace, key, value, _ in find_differences(later._root, base._root)
     ]
+
+
+def stored_changes(later: Snapshot, base: Snapshot) -> list[tuple[str, str, bytes | None]]:
+    """Like `encoded_changes`, with blobs for large values, which are equal to inline ones."""
+    changes: list[tuple[str, str, bytes | None]] = []
+    for namespace, key, value, before in find_differences(later._root, base._root):
+        stored = None if value is None else externalize(value)
+        if stored is None or before is None or stored != externalize(before):
+            changes.append((namespace, key, stored))
+    return changes
+
+
+def find_referring(state: Snapshot) -> list[bytes]:
+    """Return the encoded values that refer to blobs in a store."""
+    found: list[bytes] = []
+    for _, trie in _list_tries(state._root):
+        for leaf in list_leaves(trie.root):
+            for value in leaf.values():
+                if type(value) is ReferringData:
+                    found.append(cast("bytes", value))
+    return found
 
 
 def validate_name(value: object, what: str) -> str:

@@ -31,7 +31,7 @@ from holdfast.snapshots.keys import AGENT, SnapshotLocation
 from holdfast.snapshots.session_snapshot import utc_now
 from holdfast.snapshots.session_state import MESSAGES
 from holdfast.state.diff import Changes, Diff
-from holdfast.state.snapshot import Snapshot
+from holdfast.state.snapshot import Snapshot, changes_with_references
 from holdfast.state.store import Store
 from holdfast.stores.base import StateStore
 from holdfast.stores.batch_read import split_batches
@@ -265,7 +265,7 @@ def last_activity(document: Document) -> dt.datetime:
 
 def encode_keyframe_put(timeline: Timeline, position: Position, state: Snapshot) -> Put:
     """Return the write of a keyframe with the state at a position."""
-    changes = state.changes(Store(max_history=0).snapshot())
+    changes = changes_with_references(state, Store(max_history=0).snapshot())
     data, _ = encode_keyframe(position.seq, position.hash, (), changes)
     return Put(timeline.key(position.seq), data, if_absent=True)
 

@@ -16,6 +16,8 @@ from holdfast.errors import (
     short_repr,
 )
 from holdfast.values.extensions import (
+    ATTACHMENT,
+    BLOB,
     FIRST_CONTAINER,
     FROZENSET,
     MAP,
@@ -25,6 +27,13 @@ from holdfast.values.extensions import (
     TUPLE,
 )
 from holdfast.values.lowering import LoweringError, is_plain, lower, pack, registered_names
+from holdfast.values.references import (
+    BlobReference,
+    ReferringData,
+    build_reference,
+    is_keeping_references,
+    read_reference,
+)
 from holdfast.values.scalars import decode_scalar
 
 TOO_DEEP: Final = (
@@ -74,7 +83,7 @@ def decode(data: bytes) -> Any:
 
     """
     try:
-        return unpack(data)
+        return unpack(data) if type(data) is bytes else _unpack_referring(data)
     except HoldfastError:
         raise
     except RecursionError:
@@ -83,6 +92,18 @@ def decode(data: bytes) -> Any:
         raise InvalidDocumentError(
             f"bytes are damaged or not an encoded value: {error!s:.200}"
         ) from error
+
+
+def _unpack_referring(data: bytes) -> Any:
+    """Decode a value with references, which yield the contents of its blobs."""
+    if not isinstance(data, ReferringData) or is_keeping_references():
+        return unpack(data)
+    before: object = getattr(_nesting, "contents", None)
+    _nesting.contents = data.contents
+    try:
+        return unpack(data)
+    finally:
+        _nesting.contents = before
 
 
 def is_same_value(a: bytes, b: bytes) -> bool:
@@ -159,7 +180,11 @@ def _extension(code: int, data: memoryview) -> object:
             raise InvalidDocumentError(TOO_DEEP)
         _nesting.depth = depth + 1
         try:
-            return build_container(code, unpack(data))
+            value = build_container(code, unpack(data))
+            contents: Any = getattr(_nesting, "contents", None)
+            if contents is not None and type(value) is BlobReference:
+                return read_reference(value, contents)
+            return value
         finally:
             _nesting.depth = depth
     raise InvalidDocumentError(
@@ -208,6 +233,8 @@ def build_container(code: int, items: object) -> object:
             if not isinstance(key, KEYS) and key is not None:
                 raise InvalidDocumentError(f"invalid $map key of type {type(key).__name__}")
         return found
+    if code in (BLOB, ATTACHMENT):
+        return build_reference(code, items)
     if len(items) != 2 or not isinstance(items[0], str):
         raise InvalidDocumentError("$type must contain a name and a value")
     known = registered_names.get(items[0])

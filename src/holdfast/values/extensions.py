@@ -20,6 +20,8 @@ SET: Final = 17
 FROZENSET: Final = 18
 MAP: Final = 19
 CUSTOM: Final = 20
+BLOB: Final = 21
+ATTACHMENT: Final = 22
 
 # The same as JSON tags.
 TAGS: Final[dict[int, str]] = {
@@ -35,6 +37,8 @@ TAGS: Final[dict[int, str]] = {
     FROZENSET: "$frozenset",
     MAP: "$map",
     CUSTOM: "$type",
+    BLOB: "$blob",
+    ATTACHMENT: "$attachment",
 }
 CODES: Final[dict[str, int]] = {tag: code for code, tag in TAGS.items()}
 

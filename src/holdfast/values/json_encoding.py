@@ -14,6 +14,7 @@ from holdfast.errors import HoldfastError, InvalidDocumentError, short_repr
 from holdfast.values.binary_encoding import build_container, canonicalize, encode, unpack_raw
 from holdfast.values.extensions import CODES, FIRST_CONTAINER, MAP, MAX_DEPTH, TAGS
 from holdfast.values.lowering import LoweringError, lower, pack, validate_text
+from holdfast.values.references import BLOB_SIZE, externalize, has_references
 from holdfast.values.scalars import decode_scalar
 
 # Readers that use doubles are exact up to here; larger integers are tagged.
@@ -54,13 +55,15 @@ def encode_canonical(value: object) -> bytes:
 class EncodedValue:
     """One value in all encodings."""
 
-    def __init__(self, data: bytes, canonical: bytes, json: bytes) -> None:
+    def __init__(self, data: bytes, canonical: bytes, json: bytes, *, refers: bool = False) -> None:
         self.data = data
         """The binary encoding."""
         self.canonical = canonical
         """The canonical bytes."""
         self.json = json
         """The text of the JSON encoding."""
+        self.refers = refers
+        """Whether it refers to blobs."""
 
 
 def encode_value(value: object) -> EncodedValue:
@@ -72,11 +75,24 @@ def encode_value(value: object) -> EncodedValue:
     """
     if _is_json_value(value):
         data = pack(value)
+        if len(data) >= BLOB_SIZE:
+            return encode_stored(externalize(data))
         # The encodings must be those of one value, even if another thread is changing it.
         tree = value if ATOMIC else unpack_raw(data)
         return EncodedValue(data, _pack_sorted(tree), _dump(tree))
-    data = encode(value)
-    return EncodedValue(data, canonicalize(data), _dump(_tagged(unpack_raw(data))))
+    return encode_stored(externalize(encode(value)))
+
+
+def encode_stored(data: bytes) -> EncodedValue:
+    """Return a value in all encodings, given the binary one."""
+    return EncodedValue(
+        data, canonicalize(data), _dump(_tagged(unpack_raw(data))), refers=has_references(data)
+    )
+
+
+def stored_to_json(data: bytes) -> Any:
+    """Return the JSON encoding of a value, given the binary one; blobs stay references."""
+    return _tagged(unpack_raw(data))
 
 
 def _is_json_value(value: object) -> bool:

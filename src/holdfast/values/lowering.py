@@ -18,6 +18,12 @@ from msgspec.msgpack import Ext
 
 from holdfast.errors import UnsupportedValueError, short_repr
 from holdfast.values.extensions import CUSTOM, FROZENSET, MAP, MAX_DEPTH, SET, TUPLE
+from holdfast.values.references import (
+    Attachment,
+    BlobReference,
+    encode_attachment,
+    encode_reference,
+)
 from holdfast.values.scalars import encode_int, encode_scalar
 
 T = TypeVar("T")
@@ -175,6 +181,10 @@ def lower(value: object, room: int) -> object:
         return lower(float.__float__(cast("float", value)), room)
     if issubclass(kind, bytes):
         return bytes(memoryview(cast("bytes", value)))
+    if kind is BlobReference:
+        return encode_reference(cast("BlobReference", value))
+    if kind is Attachment:
+        return _lower_attachment(cast("Attachment", value))
     if room == 0:
         raise LoweringError(f"value is nested more than {MAX_DEPTH} levels deep", too_deep=True)
     if issubclass(kind, dict):
@@ -189,6 +199,13 @@ def lower(value: object, room: int) -> object:
         f"cannot store a value of type {_type_name(kind)}; convert it to a supported type, or "
         "register it with holdfast.register_type"
     )
+
+
+def _lower_attachment(value: Attachment) -> Ext:
+    for text in (value.media_type, value.name):
+        if text is not None:
+            validate_text(text)
+    return encode_attachment(value)
 
 
 def _lower_into(holder: object, value: object, room: int) -> object:

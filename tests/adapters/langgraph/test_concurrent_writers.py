@@ -14,8 +14,8 @@ from langgraph.types import Command
 from adapters.langgraph.graphs import at, build_agent, build_fan_out, build_steps, user_message
 from holdfast import Session, StateStoreError, open_state_store
 from holdfast.adapters.langgraph import HoldfastSaver
-from holdfast.sessions.portal import run_inline
 from holdfast.stores.memory import MemoryStateStore
+from holdfast.stores.portal import run_inline
 from support.async_tests import async_test, run_async
 from support.faults import RAISED, WAYS, Fault, FaultyStateStore
 

@@ -28,12 +28,12 @@ from holdfast.adapters.crewai.flow_state import (
 from holdfast.adapters.shared_session import SessionPool
 from holdfast.errors import IntegrityError
 from holdfast.ids import new_id
-from holdfast.sessions.portal import sync
 from holdfast.sessions.run_status import RUNNING, WAITING
 from holdfast.sessions.session import Session
 from holdfast.snapshots.keys import AGENT, SnapshotLocation, validate_id
 from holdfast.state.diff import Changes
 from holdfast.stores.base import StateStore
+from holdfast.stores.portal import sync
 from holdfast.stores.registry import open_state_store
 
 NAME = "HoldfastFlowPersistence"

@@ -291,7 +291,7 @@ class CheckpointScan:
     def step(self, seq: int, changes: Changes) -> None:
         """Process the changes of one event."""
         self._save_states([key for key in list_touched_entries(changes) if key in self.current])
-        fold_changes(self._store, [changes])
+        fold_changes(self._store, [changes], self._timeline.contents)
         for space, key in changes["delete"]:
             if space == CHECKPOINTS:
                 self.current.pop(key, None)

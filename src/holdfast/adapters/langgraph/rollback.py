@@ -132,6 +132,7 @@ async def find_state_at(
     committer = await thread.head()
     deleted = {key for _, key, _ in committer.working.base.items(DELETED)}
     log_start = committer.tail.log_start
+    contents = committer.timeline.contents
     store = Store(max_history=0)
     best: Snapshot | None = None
     if log_start.seq:
@@ -150,12 +151,12 @@ async def find_state_at(
             if get_event_time(codec, event) > to:
                 break
             writes = early.pop(get_target(event), []) if event.type == CHECKPOINT_EVENT else []
-            fold_changes(store, [changes_until(to, event, writes)])
+            fold_changes(store, [changes_until(to, event, writes)], contents)
             found = snapshot_unless_deleted(store, deleted)
             is_open, best = found is not None, found or best
         else:
             # Writes of tasks; they may be later than the checkpoint they were committed with.
-            fold_changes(store, [event.changes])
+            fold_changes(store, [event.changes], contents)
             is_open = is_open and event.at <= to
             best = store.snapshot() if is_open else best
     return best or ("pruned" if log_start.seq else "started_later")

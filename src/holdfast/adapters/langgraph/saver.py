@@ -48,11 +48,11 @@ from holdfast.adapters.langgraph.thread import Thread
 from holdfast.adapters.langgraph.writes import Write, open_channels
 from holdfast.errors import HoldfastError, short_repr
 from holdfast.process_fork import ForkSafeLock
-from holdfast.sessions.portal import run_inline, sync
 from holdfast.snapshots.catalog.catalog import Catalog
 from holdfast.snapshots.keys import SnapshotLocation, validate_id
 from holdfast.stores.base import StateStore
 from holdfast.stores.local import RUN_INLINE, run_in_thread
+from holdfast.stores.portal import run_inline, sync
 from holdfast.stores.registry import open_state_store
 
 T = TypeVar("T")

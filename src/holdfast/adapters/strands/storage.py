@@ -25,7 +25,6 @@ from holdfast.documents.document import Document
 from holdfast.documents.export import export_document
 from holdfast.errors import short_repr
 from holdfast.process_fork import ForkSafeLock
-from holdfast.sessions.portal import LANES, get_portal
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog.catalog import Catalog
 from holdfast.snapshots.keys import AGENT, SnapshotLocation
@@ -33,6 +32,7 @@ from holdfast.snapshots.session_state import SESSION
 from holdfast.stores.base import StateStore
 from holdfast.stores.batch_read import split_batches
 from holdfast.stores.local import RUN_INLINE
+from holdfast.stores.portal import LANES, get_portal
 
 if TYPE_CHECKING:
     from strands.storage.search import SearchStrategy

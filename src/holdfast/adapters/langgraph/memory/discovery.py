@@ -19,7 +19,6 @@ from holdfast.adapters.langgraph.memory.layout import (
     parse_namespace,
 )
 from holdfast.log.segment import decode_segment
-from holdfast.sessions.portal import LANES
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.discovery import iterate_folders
 from holdfast.snapshots.keys import (
@@ -32,6 +31,7 @@ from holdfast.snapshots.keys import (
     quote_id,
 )
 from holdfast.stores.base import StateStore
+from holdfast.stores.portal import LANES
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -26,9 +26,9 @@ from holdfast.adapters.langgraph.memory.layout import (
 from holdfast.adapters.langgraph.memory.sweeper import DEFAULT_INTERVAL, Sweeper
 from holdfast.adapters.langgraph.memory.vectors import TextIndex
 from holdfast.adapters.shared_session import SessionPool
-from holdfast.sessions.portal import sync
 from holdfast.snapshots.keys import SnapshotLocation, validate_id
 from holdfast.stores.base import StateStore
+from holdfast.stores.portal import sync
 
 DEFAULT_AGENT_ID = "memory"
 MAX_CACHED_NAMESPACES = 256

@@ -25,7 +25,7 @@ T = TypeVar("T")
 LANE_THREADS = 16
 
 _lock = ForkSafeLock("the loop of blocking calls", wait_on_fork=False)
-_portals: dict[int, Portal] = {}
+_portals: dict[tuple[int, str], Portal] = {}
 
 
 class Portal:
@@ -174,14 +174,16 @@ def run_job(answer: Future[T], work: Coroutine[Any, Any, T]) -> None:
             answer.set_result(result)
 
 
-def get_portal() -> Portal:
-    """Return the portal of this process."""
+def get_portal(name: str = "") -> Portal:
+    """Return a portal of this process, by default that of all blocking calls."""
+    process = os.getpid()
     with _lock:
         # Threads do not survive a fork: a child needs its own.
-        if os.getpid() not in _portals:
-            _portals.clear()
-            _portals[os.getpid()] = Portal()
-        return _portals[os.getpid()]
+        for each in [key for key in _portals if key[0] != process]:
+            del _portals[each]
+        if (process, name) not in _portals:
+            _portals[process, name] = Portal()
+        return _portals[process, name]
 
 
 def sync(work: Coroutine[Any, Any, T]) -> T:

@@ -12,9 +12,9 @@ from contextvars import ContextVar
 import pytest
 
 from holdfast import open_state_store
-from holdfast.sessions.portal import Lanes, Portal, get_portal, run_inline, sync
 from holdfast.stores.entries import Put
 from holdfast.stores.local import RUN_INLINE, pause
+from holdfast.stores.portal import Lanes, Portal, get_portal, run_inline, sync
 from holdfast.stores.wrappers.encryption import new_key
 from support.subprocesses import run_python
 
@@ -150,7 +150,7 @@ def test_portals_have_different_loops():
 
 AFTER_A_FORK = """
 import asyncio, os, threading
-from holdfast.sessions.portal import Portal, get_portal
+from holdfast.stores.portal import Portal, get_portal
 from holdfast.stores.sqlite.store import SqliteStateStore
 
 async def where():
@@ -327,7 +327,7 @@ def test_lanes_run_at_the_same_time_for_any_loop():
 
 LANES_IN_CHILD = """
 import asyncio, os, threading
-from holdfast.sessions.portal import Lanes
+from holdfast.stores.portal import Lanes
 
 lanes, release = Lanes(), threading.Event()
 
