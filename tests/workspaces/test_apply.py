@@ -43,7 +43,7 @@ def restore(root, files, **options):
     """Lead a folder to the given files."""
     target, contents = describe(files)
 
-    async def stream(entry):
+    async def stream(path, entry):
         if entry.digest not in contents:
             raise IntegrityError("blob is missing")
         data = contents[entry.digest]
@@ -172,7 +172,7 @@ def test_a_missing_content_changes_nothing(root):
     write_tree(root, {"a": "old"})
     target, _ = describe({"a": "new", "b": "new"})
 
-    async def stream(entry):
+    async def stream(path, entry):
         raise IntegrityError("blob is missing")
         yield b""
 

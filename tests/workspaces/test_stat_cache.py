@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from holdfast.workspaces import stat_cache
@@ -12,6 +14,7 @@ from holdfast.workspaces.stat_cache import (
     cache_path,
     load_cache,
     save_cache,
+    save_seq,
 )
 
 CACHE = StatCache(
@@ -27,6 +30,8 @@ CACHE = StatCache(
 
 def test_a_cache_round_trips():
     save_cache("owner", CACHE)
+    assert load_cache("owner") == replace(CACHE, seq=0)
+    save_seq("owner", 7)
     assert load_cache("owner") == CACHE
     assert load_cache("another") == StatCache()
     assert cache_path("owner").stat().st_mode & 0o777 == 0o600
@@ -55,12 +60,13 @@ def test_a_cache_of_another_version_or_folder_is_not_used(monkeypatch):
 def test_a_cache_that_cannot_be_written_is_not_an_error(cache_home):
     cache_home.write_text("a file")
     save_cache("owner", CACHE)
+    save_seq("owner", 7)
     assert load_cache("owner") == StatCache()
 
 
 def test_old_caches_are_removed(monkeypatch):
-    monkeypatch.setattr(stat_cache, "MAX_CACHES", 2)
+    monkeypatch.setattr(stat_cache, "MAX_FILES", 2)
     for number in range(4):
         save_cache(str(number), CACHE)
     assert len(list(cache_folder().iterdir())) == 2
-    assert load_cache("3") == CACHE
+    assert load_cache("3").files == CACHE.files

@@ -21,20 +21,23 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 
-from holdfast.stores.local import run_in_thread, sync_descriptor
+from holdfast.stores.local import sync_descriptor
 from holdfast.workspaces.entries import FileEntry
 from holdfast.workspaces.errors import WorkspaceError, explain_file_error
 from holdfast.workspaces.folder import Directory, Folder
 from holdfast.workspaces.paths import STAGING_PREFIX, iterate_parents
 from holdfast.workspaces.plan import RestorePlan
+from holdfast.workspaces.threads import run_all, run_to_end
 
 try:
     from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
 except ImportError:
     flock = None  # type: ignore[assignment]
 
-Stream = Callable[[FileEntry], AsyncIterator[bytes]]
+Stream = Callable[[str, FileEntry], AsyncIterator[bytes]]
 """Returns the content of a file in chunks, verified."""
+
+PARALLEL_FILES = 8
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL, errno.EBADF)
 
@@ -47,21 +50,19 @@ class Staging:
     names: dict[str, str] = field(default_factory=dict)
     """The staged name of each path."""
 
-    async def add_file(self, path: str, entry: FileEntry, chunks: AsyncIterator[bytes]) -> None:
+    async def write_file(self, path: str, entry: FileEntry, chunks: AsyncIterator[bytes]) -> None:
         """Write the content of a file and flush it.
 
         Raises:
             WorkspaceError: The disk is full, or refuses the file; the error names it.
 
         """
-        name = str(len(self.names))
-        self.names[path] = name
         try:
-            descriptor = await run_in_thread(self.directory.create_file, name)
+            descriptor = await run_to_end(self.directory.create_file, self.names[path])
             try:
                 async for chunk in chunks:
-                    await run_in_thread(write_all, descriptor, chunk)
-                await run_in_thread(finish_file, descriptor, entry.mode)
+                    await run_to_end(write_all, descriptor, chunk)
+                await run_to_end(finish_file, descriptor, entry.mode)
             finally:
                 os.close(descriptor)
         except OSError as error:
@@ -106,7 +107,7 @@ def lock_folder(folder: Folder, *, exclusive: bool) -> None:
 async def open_staging(folder: Folder) -> AsyncIterator[Staging]:
     """Create a staging folder, and remove it at the end."""
     name = STAGING_PREFIX + secrets.token_hex(8)
-    await run_in_thread(remove_leftovers, folder)
+    await run_to_end(remove_leftovers, folder)
     try:
         with folder.top.writable():
             os.mkdir(folder.top.at(name), 0o700, dir_fd=folder.top.fd)
@@ -117,7 +118,7 @@ async def open_staging(folder: Folder) -> AsyncIterator[Staging]:
         yield Staging(directory)
     finally:
         directory.close()
-        await run_in_thread(remove_staging, folder, name)
+        await run_to_end(remove_staging, folder, name)
 
 
 def remove_leftovers(folder: Folder) -> None:
@@ -150,11 +151,21 @@ async def apply_plan(folder: Folder, plan: RestorePlan, stream: Stream) -> None:
 
     """
     async with open_staging(folder) as staging:
-        for path in plan.write:
-            entry = plan.target[path]
-            if entry.link is None:
-                await staging.add_file(path, entry, stream(entry))
-        await run_in_thread(change_folder, folder, plan, staging)
+        await stage_files(staging, plan, stream)
+        await run_to_end(change_folder, folder, plan, staging)
+
+
+async def stage_files(staging: Staging, plan: RestorePlan, stream: Stream) -> None:
+    """Write all new contents to the staging folder, some at the same time."""
+    entries = {path: plan.target[path] for path in plan.write}
+    paths = [path for path, entry in entries.items() if entry.link is None]
+    for start in range(0, len(paths), PARALLEL_FILES):
+        batch = paths[start : start + PARALLEL_FILES]
+        for path in batch:
+            staging.names[path] = str(len(staging.names))
+        await run_all(
+            staging.write_file(path, entries[path], stream(path, entries[path])) for path in batch
+        )
 
 
 def change_folder(folder: Folder, plan: RestorePlan, staging: Staging) -> None:

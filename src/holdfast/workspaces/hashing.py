@@ -6,12 +6,14 @@ import os
 from dataclasses import dataclass
 from hashlib import sha256
 
+from holdfast.blobs.keys import CHUNK_SIZE
 from holdfast.workspaces.errors import WorkspaceError, explain_file_error
 from holdfast.workspaces.folder import Folder
 from holdfast.workspaces.stat_cache import StatKey
 
-CHUNK_SIZE = 512 * 1024
 MAX_ATTEMPTS = 3
+SMALL_FILE = 64 * 1024
+"""The size up to which the content of a file is kept in memory until it is stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,8 @@ class HashedFile:
     size: int
     chunks: tuple[bytes, ...]
     key: StatKey
+    content: bytes | None = None
+    """The content of a small file, so that it is not read twice."""
 
 
 def stat_key(status: os.stat_result) -> StatKey:
@@ -52,25 +56,30 @@ def hash_file(folder: Folder, path: str) -> HashedFile | None:
             raise explain_file_error("capture", path, error) from error
         try:
             before = stat_key(os.fstat(descriptor))
-            digest, size, chunks = hash_descriptor(descriptor, before[2])
+            digest, size, chunks, content = hash_descriptor(descriptor, before[2])
             after = stat_key(os.fstat(descriptor))
         except OSError as error:
             raise explain_file_error("capture", path, error) from error
         finally:
             os.close(descriptor)
         if before == after and size == before[2]:
-            return HashedFile(digest, size, chunks, after)
+            return HashedFile(digest, size, chunks, after, content)
     raise WorkspaceError(
         f"file {path!r} keeps changing while it is captured; retry, or add it to .holdfastignore",
         path,
     )
 
 
-def hash_descriptor(descriptor: int, most: int) -> tuple[str, int, tuple[bytes, ...]]:
-    """Return the digest of an open file, its size, and the digests of its chunks.
+def hash_descriptor(descriptor: int, most: int) -> tuple[str, int, tuple[bytes, ...], bytes | None]:
+    """Return the digest of an open file, its size, the digests of its chunks, and its content.
 
-    Of a file that grows, only one byte more than ``most`` is read.
+    The content of a large file is None. Of a file that grows, only one byte more than ``most`` is
+    read.
     """
+    if most <= SMALL_FILE:
+        content = read_chunk(descriptor, most + 1)
+        small = sha256(content)
+        return small.hexdigest(), len(content), (small.digest(),), content
     whole, size, chunks = sha256(), 0, []
     while size <= most:
         chunk = read_chunk(descriptor, min(CHUNK_SIZE, most + 1 - size))
@@ -78,11 +87,8 @@ def hash_descriptor(descriptor: int, most: int) -> tuple[str, int, tuple[bytes, 
             break
         size += len(chunk)
         whole.update(chunk)
-        if most > CHUNK_SIZE:
-            chunks.append(sha256(chunk).digest())
-    if most <= CHUNK_SIZE:
-        chunks = [whole.digest()] if size else []
-    return whole.hexdigest(), size, tuple(chunks)
+        chunks.append(sha256(chunk).digest())
+    return whole.hexdigest(), size, tuple(chunks), None
 
 
 def read_chunk(descriptor: int, size: int) -> bytes:

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Self
 
-from pathspec import GitIgnoreSpec
-
 GITIGNORE = ".gitignore"
 HOLDFASTIGNORE = ".holdfastignore"
 GIT_EXCLUDE = ".git/info/exclude"
@@ -50,6 +48,9 @@ class IgnoreFile:
 
 def parse_patterns(lines: Iterable[str]) -> list[IgnorePattern]:
     """Return the patterns of an ignore file, the last one first."""
+    # It takes long to import, and few programs that use a session need it.
+    from pathspec import GitIgnoreSpec  # noqa: PLC0415
+
     found = []
     for line in lines:
         text = strip_line(line)

@@ -11,7 +11,7 @@ import os
 import stat
 import time
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast.workspaces.entries import PERMISSIONS, FileEntry
 from holdfast.workspaces.errors import WorkspaceError, explain_file_error
@@ -25,6 +25,8 @@ MAX_FILE_SIZE = 50 * 2**20
 MAX_TOTAL_SIZE = 2**30
 MAX_DEPTH = 200
 MAX_IGNORE_FILE = 2**20
+MAX_KEPT_CONTENT = 16 * 2**20
+"""How many bytes of small files a scan keeps in memory."""
 
 SPECIAL = {
     stat.S_IFIFO: "a FIFO",
@@ -343,11 +345,15 @@ class Scanner:
 
     def _hash_files(self, trusted_before: int) -> None:
         """Hash the files that are not known."""
-        scan = self._scan
+        scan, kept = self._scan, 0
         for path in sorted(self._to_hash):
             found = hash_file(self._folder, path)
             if found is None:
                 continue  # removed in the meantime
+            if found.content is not None:
+                kept += found.size
+                if kept > MAX_KEPT_CONTENT:
+                    found = replace(found, content=None)
             entry = FileEntry(found.digest, found.size, found.key[4] & PERMISSIONS)
             scan.files[path] = entry
             scan.hashed[path] = found

@@ -25,7 +25,7 @@ import msgspec
 from holdfast.workspaces.entries import PERMISSIONS, FileEntry
 
 VERSION = 1
-MAX_CACHES = 200
+MAX_FILES = 400
 RACY_NS = 2_000_000_000
 """How long before a capture a file must have been left alone; FAT counts in two seconds."""
 
@@ -64,7 +64,6 @@ class StoredCache(msgspec.Struct, array_like=True, frozen=True):
 
     version: int
     owner: str
-    seq: int
     rules: dict[str, str]
     ignored: list[str]
     files: list[StoredFile]
@@ -114,7 +113,7 @@ def load_cache(owner: str) -> StatCache:
         )
         for each in stored.files
     }
-    return StatCache(files, frozenset(stored.ignored), stored.rules, stored.seq)
+    return StatCache(files, frozenset(stored.ignored), stored.rules, load_seq(owner))
 
 
 def save_cache(owner: str, cache: StatCache) -> None:
@@ -122,7 +121,6 @@ def save_cache(owner: str, cache: StatCache) -> None:
     stored = StoredCache(
         VERSION,
         ascii(owner),
-        cache.seq,
         cache.rules,
         sorted(cache.ignored),
         [
@@ -130,27 +128,46 @@ def save_cache(owner: str, cache: StatCache) -> None:
             for path, (key, entry) in cache.files.items()
         ],
     )
-    with suppress(OSError, RuntimeError, UnicodeEncodeError):
+    with suppress(OSError, RuntimeError):
         data = _encoder.encode(stored)
         path = cache_path(owner)
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".new")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(sha256(data).digest())
-                file.write(data)
-            Path(temporary).replace(path)
-        except OSError:
-            Path(temporary).unlink()
-            raise
+        write_file(path, sha256(data).digest() + data)
         remove_oldest(path.parent.iterdir())
 
 
+def load_seq(owner: str) -> int:
+    """Return the event that last captured or restored the folder, or 0 if it is unknown."""
+    try:
+        text = cache_path(owner).with_suffix(".seq").read_text("ascii")
+    except (OSError, RuntimeError, ValueError):
+        return 0
+    return int(text) if text.isdecimal() else 0
+
+
+def save_seq(owner: str, seq: int) -> None:
+    """Store the event that last captured or restored the folder, whether or not the cache is."""
+    with suppress(OSError, RuntimeError):
+        write_file(cache_path(owner).with_suffix(".seq"), str(seq).encode())
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Replace a file as a whole."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".new")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        Path(temporary).replace(path)
+    except OSError:
+        Path(temporary).unlink()
+        raise
+
+
 def remove_oldest(paths: Iterable[Path]) -> None:
-    """Remove the caches that were not used for the longest time, beyond a number."""
+    """Remove the files that were not written for the longest time, beyond a number."""
     found = list(paths)
-    if len(found) <= MAX_CACHES:
+    if len(found) <= MAX_FILES:
         return
     found.sort(key=lambda path: path.stat().st_mtime)
-    for path in found[:-MAX_CACHES]:
+    for path in found[:-MAX_FILES]:
         path.unlink(missing_ok=True)
