@@ -27,11 +27,6 @@ from support.conversations import list_contents, list_types, open_session, reope
 from support.file_trees import read_tree, write_tree
 
 
-@pytest.fixture(autouse=True)
-def cache_home(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 @pytest.fixture
 def root(tmp_path):
     folder = tmp_path / "repo"

@@ -25,11 +25,6 @@ FILES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def cache_home(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
 async def capture(tmp_path):
     root = tmp_path / "repo"
     write_tree(root, FILES)

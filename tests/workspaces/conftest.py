@@ -7,8 +7,8 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def cache_home(tmp_path, monkeypatch):
-    """Keep stat caches out of the user's cache folder."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    """Use a cache folder for each test."""
+    monkeypatch.setenv("HOLDFAST_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 

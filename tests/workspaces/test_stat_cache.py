@@ -70,3 +70,25 @@ def test_old_caches_are_removed(monkeypatch):
         save_cache(str(number), CACHE)
     assert len(list(cache_folder().iterdir())) == 2
     assert load_cache("3").files == CACHE.files
+
+
+@pytest.mark.parametrize(
+    ("platform", "variable", "expected"),
+    [
+        ("linux", "XDG_CACHE_HOME", "chosen/holdfast/workspaces"),
+        ("linux", None, "home/.cache/holdfast/workspaces"),
+        ("darwin", None, "home/Library/Caches/holdfast/workspaces"),
+        ("win32", "LOCALAPPDATA", "chosen/holdfast/workspaces"),
+        ("win32", None, "home/AppData/Local/holdfast/workspaces"),
+    ],
+)
+def test_the_cache_is_where_the_platform_keeps_caches(
+    tmp_path, monkeypatch, platform, variable, expected
+):
+    for name in ("HOLDFAST_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(stat_cache.sys, "platform", platform)
+    monkeypatch.setattr(stat_cache.Path, "home", lambda: tmp_path / "home")
+    if variable is not None:
+        monkeypatch.setenv(variable, str(tmp_path / "chosen"))
+    assert cache_folder() == tmp_path / expected

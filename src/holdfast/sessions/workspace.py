@@ -250,7 +250,7 @@ class Workspace:
                 if changed and not force:
                     raise WorkspaceChangedError(
                         f"folder {self.folder} changed since its last capture: "
-                        f"{format_names(changed)}; capture it first, or pass force=True",
+                        f"{format_names(changed)}; capture it first, or force the restore",
                         changed,
                     )
                 await check_contents(session.blobs, target, plan.write)

@@ -25,6 +25,7 @@ import msgspec
 from holdfast.workspaces.entries import PERMISSIONS, FileEntry
 
 VERSION = 1
+CACHE_VARIABLE = "HOLDFAST_CACHE"
 MAX_FILES = 400
 RACY_NS = 2_000_000_000
 """How long before a capture a file must have been left alone; FAT counts in two seconds."""
@@ -74,7 +75,9 @@ _decoder = msgspec.msgpack.Decoder(StoredCache)
 
 
 def cache_folder() -> Path:
-    """Return the folder of Holdfast in the user's cache folder."""
+    """Return the folder of the caches: in ``HOLDFAST_CACHE``, or in the user's cache folder."""
+    if chosen := os.environ.get(CACHE_VARIABLE):
+        return Path(chosen) / "workspaces"
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA")
         home = Path.home() / "AppData" / "Local"
