@@ -40,6 +40,7 @@ PUBLIC = [
     "RestoreReport",
     "RetentionPolicy",
     "Session",
+    "SessionChange",
     "SessionEntry",
     "SessionPage",
     "SessionSnapshot",

@@ -26,7 +26,7 @@ from holdfast.snapshots import follow
 from holdfast.snapshots.follow import follow_events
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.sqlite.store import SqliteStateStore
-from holdfast.stores.watch import HUB
+from holdfast.stores.watch import HUB, StoreWatch
 from support.async_tests import async_test
 from support.observed_store import ObservedStore
 
@@ -211,7 +211,7 @@ async def test_lost_wake_ups_only_cost_time(monkeypatch):
     async with MemoryStateStore() as store:
         session = await open_session(store)
         for wakes in (False, True):
-            store.wakes_other_processes = wakes
+            monkeypatch.setattr(StoreWatch, "hears_others", wakes)
             monkeypatch.setattr(follow, "SAFETY_PAUSE", 0.05)
             async with aclosing(session.follow()) as events:
                 for number in range(3):

@@ -150,7 +150,9 @@ class NotificationSuite:
                     await drain(watch)
                     await drain(other)
                     with proxy.refusing():
+                        assert watch.hears_others
                         assert await watch.wait(LONG)
+                        assert not watch.hears_others
                         watch.take_keys()
                         await writer.put(f"a/b/lost{number}", b"1")
                     # Woken after it connected again, for what was written before that.
@@ -158,6 +160,8 @@ class NotificationSuite:
                     assert await other.wait(LONG)
                     await write_until_heard(writer, watch, f"a/b/{number}")
                     await write_until_heard(writer, other, f"a/c/{number}")
+                    assert watch.hears_others
+                    assert other.hears_others
 
     @async_test
     async def test_watches_open_and_end_while_the_server_is_away(
@@ -168,11 +172,13 @@ class NotificationSuite:
             before = asyncio.all_tasks()
             with proxy.refusing():
                 async with reader.watch("a/b/") as watch:
+                    assert not watch.hears_others
                     await asyncio.sleep(0.3)
                     async with reader.watch("a/c/"):
                         pass
                 assert asyncio.all_tasks() == before
-            assert [each.levelname for each in caplog.records] == ["WARNING"]
+            ours = [each for each in caplog.records if each.name.startswith("holdfast")]
+            assert [each.levelname for each in ours] == ["WARNING"]
             assert "poll" in caplog.text
             assert "s3cret" not in caplog.text
             with proxy.refusing():

@@ -116,6 +116,10 @@ class SpooledSource(FileSource):
         super().__init__(str(file.name), digest, size, digests)
         self._file = file
 
+    def close(self) -> None:
+        """Delete the temporary file now."""
+        self._file.close()
+
     @classmethod
     async def spool(cls, content: AsyncIterable[bytes]) -> Self:
         """Copy content to a temporary file, holding one chunk in memory.

@@ -89,6 +89,18 @@ class BlobWriter:
         for digest in referred - self._known:
             await self.write([StoredSource(self.reader, digest)])
 
+    def release(self, events: Iterable[ReferringEvent]) -> None:
+        """Drop the contents of attachments that committed events refer to."""
+        for event in events:
+            if event.refers and self.offered:
+                for data in event.encoded_values():
+                    for digest in find_digests(data):
+                        self.offered.pop(digest, None)
+
+    def forget(self) -> None:
+        """Store all blobs again with the next commit: the session was created by another writer."""
+        self._known.clear()
+
     async def _add_stored(self, sources: dict[str, BlobSource], tokens: set[str]) -> None:
         """Add the blobs that are stored here or in the origin, of digests found in events."""
         for reader in (self.reader, self.origin):
@@ -124,8 +136,6 @@ class BlobWriter:
         if puts:
             await self.state_store.put_many(puts)
         self._known.update(done)
-        for digest in done:
-            self.offered.pop(digest, None)
 
 
 def add_contents(sources: dict[str, BlobSource], data: bytes, location_prefix: str) -> None:

@@ -102,6 +102,8 @@ async def write_segment(
             await incarnation.claim(started_at=started_at, active_at=active_at)
             await blobs.store(segment.recorded, 0)
         await incarnation.create([segment.put], records, started_at=started_at, active_at=active_at)
+    if refers:
+        blobs.release(segment.recorded)
     timeline.advance(segment.end, len(segment.put.value))
 
 
