@@ -40,7 +40,15 @@ if TYPE_CHECKING:
     )
     from holdfast.log import Event, EventLog
     from holdfast.redaction import Redactor
-    from holdfast.sessions import BlockingSession, Session, Step, UnfinishedCall, replay
+    from holdfast.sessions import (
+        BlockingSession,
+        BlockingWorkspace,
+        Session,
+        Step,
+        UnfinishedCall,
+        Workspace,
+        replay,
+    )
     from holdfast.snapshots import (
         Catalog,
         PruneResult,
@@ -61,6 +69,16 @@ if TYPE_CHECKING:
         Verification,
     )
     from holdfast.transfer import ImportResult, SnapshotManager
+    from holdfast.workspaces import (
+        CaptureReport,
+        FileChange,
+        FileEntry,
+        RestoreReport,
+        SkippedFile,
+        WorkspaceChangedError,
+        WorkspaceDiff,
+        WorkspaceError,
+    )
 
 __version__ = VERSION
 
@@ -70,6 +88,8 @@ compiled: bool = COMPILED
 __all__ = [
     "MISSING",
     "BlockingSession",
+    "BlockingWorkspace",
+    "CaptureReport",
     "Catalog",
     "Changes",
     "Condition",
@@ -81,6 +101,8 @@ __all__ = [
     "Entry",
     "Event",
     "EventLog",
+    "FileChange",
+    "FileEntry",
     "HoldfastError",
     "ImportResult",
     "IntegrityError",
@@ -89,6 +111,7 @@ __all__ = [
     "PruneResult",
     "Put",
     "Redactor",
+    "RestoreReport",
     "RetentionPolicy",
     "Session",
     "SessionChange",
@@ -97,6 +120,7 @@ __all__ = [
     "SessionSnapshot",
     "SessionState",
     "SessionSummary",
+    "SkippedFile",
     "Snapshot",
     "SnapshotArchive",
     "SnapshotInfo",
@@ -114,6 +138,10 @@ __all__ = [
     "UnsupportedValueError",
     "ValueMigrations",
     "Verification",
+    "Workspace",
+    "WorkspaceChangedError",
+    "WorkspaceDiff",
+    "WorkspaceError",
     "__version__",
     "compiled",
     "open_state_store",
@@ -138,9 +166,11 @@ _LAZY_NAMES = {
     "holdfast.redaction": ("Redactor",),
     "holdfast.sessions": (
         "BlockingSession",
+        "BlockingWorkspace",
         "Session",
         "Step",
         "UnfinishedCall",
+        "Workspace",
         "replay",
     ),
     "holdfast.snapshots": (
@@ -165,6 +195,16 @@ _LAZY_NAMES = {
     "holdfast.transfer": (
         "ImportResult",
         "SnapshotManager",
+    ),
+    "holdfast.workspaces": (
+        "CaptureReport",
+        "FileChange",
+        "FileEntry",
+        "RestoreReport",
+        "SkippedFile",
+        "WorkspaceChangedError",
+        "WorkspaceDiff",
+        "WorkspaceError",
     ),
 }
 _MODULE_OF = {name: module for module, names in _LAZY_NAMES.items() for name in names}

@@ -20,10 +20,13 @@ from holdfast.adapters.a2a.current import read_seq
 from holdfast.adapters.a2a.ids import find_task_locations
 from holdfast.adapters.a2a.layout import EVENT_PREFIX
 from holdfast.adapters.a2a.task_store import LAST_USED, HoldfastTaskStore
+from holdfast.blobs.contents import BlobContents
 from holdfast.errors import IntegrityError, NotFoundError, StateStoreError, short_repr
+from holdfast.log.event import Event
 from holdfast.log.event_log import EventLog, Position, SegmentPage
-from holdfast.log.segment import Segment, decode_segment
+from holdfast.log.segment import decode_segment
 from holdfast.log.timeline import Timeline
+from holdfast.sessions.event_view import load_event
 from holdfast.snapshots.discovery import find_first_key
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.manifest import read_manifest, read_manifests, select_manifest
@@ -153,6 +156,7 @@ class TaskLogReader:
         self.state_store = state_store
         self.location = location
         self.log = EventLog(state_store, location.prefix, log_id)
+        self._contents = BlobContents(state_store, location.prefix)
         self.log_id = log_id
         self.after = after
         self.is_deleted = False
@@ -208,10 +212,23 @@ class TaskLogReader:
             if self.is_deleted:
                 return []
             raise
-        events = [event for segment in segments for event in decode_events(segment)]
+        events = [
+            await self._decode_event(event)
+            for segment in segments
+            for event in segment.events()
+            if event.type.startswith(EVENT_PREFIX) and event.data is not None
+        ]
         self._seq, self._hash = segments[-1].last, segments[-1].hash
         self._is_behind = True
         return [each for each in events if read_seq(each.version) > self.after]
+
+    async def _decode_event(self, event: Event) -> VersionedEvent:
+        """Return an A2A event with its version; its large parts are read."""
+        data = (await load_event(event, self._contents)).data
+        return VersionedEvent(
+            event=decode_event(data, f"the data of event {event.seq}"),
+            version=TaskVersion(event.seq),
+        )
 
     async def _is_replaced(self) -> bool:
         stored = await read_manifest(self.state_store, self.location)
@@ -223,15 +240,3 @@ class TaskLogReader:
                 f"the events of session {self.location.session_id} up to {log_start} were pruned; "
                 "get the task, and subscribe after its version"
             )
-
-
-def decode_events(segment: Segment) -> list[VersionedEvent]:
-    """Return the A2A events in a segment, with their versions."""
-    return [
-        VersionedEvent(
-            event=decode_event(event.data, f"the data of event {event.seq}"),
-            version=TaskVersion(event.seq),
-        )
-        for event in segment.events()
-        if event.type.startswith(EVENT_PREFIX) and event.data is not None
-    ]
