@@ -56,4 +56,4 @@ def test_responses_conform_to_the_openapi_description(tmp_path: Path):
             timeout=280,
         )
     assert run.returncode == 0, run.stdout[-20_000:]
-    assert re.search(r"Tested: +24\b", run.stdout), run.stdout[-3000:]
+    assert re.search(r"Tested: +26\b", run.stdout), run.stdout[-3000:]

@@ -118,6 +118,10 @@ class SpooledSource(FileSource):
         super().__init__(path, digest, size, chunk_digests)
         weakref.finalize(self, delete_file, path, os.getpid())
 
+    def close(self) -> None:
+        """Delete the temporary file now."""
+        self._file.close()
+
     @classmethod
     async def spool(cls, content: AsyncIterable[bytes]) -> Self:
         """Copy content to a temporary file, holding one chunk in memory.

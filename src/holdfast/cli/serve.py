@@ -49,6 +49,12 @@ def serve(
     max_body: Annotated[
         int, typer.Option("--max-body", min=1, metavar="MB", help="Largest request body in MB.")
     ] = 64,
+    max_attachment: Annotated[
+        int,
+        typer.Option(
+            "--max-attachment", min=1, metavar="MB", help="Largest uploaded attachment in MB."
+        ),
+    ] = 1024,
     timeout: Annotated[
         float,
         typer.Option("--timeout", min=0.1, metavar="S", help="Time limit per request in seconds."),
@@ -108,6 +114,7 @@ def serve(
                 streams=max_streams,
                 streams_per_token=streams_per_token,
                 heartbeat=heartbeat,
+                attachment_bytes=max_attachment * MEGABYTE,
             )
         state_store = open_store(store)
         with usage_error("--workers"):

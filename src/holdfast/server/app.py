@@ -16,6 +16,7 @@ import holdfast
 from holdfast.documents.signing import PublicKey, validate_trusted_keys
 from holdfast.errors import HoldfastError, short_repr
 from holdfast.server import (
+    blob_routes,
     document_routes,
     health,
     list_routes,
@@ -106,6 +107,7 @@ def create_app(
         read_routes.router,
         list_routes.router,
         write_routes.router,
+        blob_routes.router,
         document_routes.imports,
         health.router,
         viewer_files.router,
@@ -133,9 +135,11 @@ def make_middleware(
             "content-type",
             "if-match",
             "if-none-match",
+            "if-range",
             "last-event-id",
+            "range",
         ],
-        expose_headers=["etag"],
+        expose_headers=["content-disposition", "content-range", "etag"],
     )
     return [
         Middleware(EncodedPathMiddleware),

@@ -49,7 +49,8 @@ from holdfast.stores.local import run_in_thread
 from holdfast.transfer.import_document import ImportResult, import_document
 from holdfast.transfer.manager import Redaction
 
-exports, imports = make_router("documents", reads=True), make_router("documents")
+exports = make_router("documents", reads=True, documents=True)
+imports = make_router("documents", documents=True)
 
 T = TypeVar("T")
 MAX_IN_MEMORY = 1 << 20

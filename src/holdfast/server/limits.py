@@ -20,6 +20,8 @@ class Limits:
     """Bytes of the body of a request."""
     seconds: float = 60.0
     """Seconds until the response starts."""
+    attachment_bytes: int = 1024 * MEGABYTE
+    """Bytes of the body of an upload, which gets more time the more of it arrived."""
     streams: int = 256
     """Open event streams of a process."""
     streams_per_token: int = 64

@@ -29,7 +29,12 @@ from holdfast.state.snapshot import find_referring
 from holdfast.state.store import Store
 from holdfast.stores.base import StateStore
 from holdfast.values.binary_encoding import decode
-from holdfast.values.references import BlobReference, ReferringData, find_references
+from holdfast.values.references import (
+    BlobReference,
+    ReferringData,
+    find_references,
+    is_keeping_references,
+)
 
 OnConflict: TypeAlias = Literal["raise", "rebase"]
 
@@ -91,10 +96,14 @@ class LogTracker:
     async def load_contents(self) -> None:
         """Read the large values of the state ahead, so that they are read without blocking.
 
+        Inside `keep_references`, nothing needs them.
+
         Raises:
             StateStoreError: The store failed.
 
         """
+        if is_keeping_references():
+            return
         wanted: dict[BlobContents, set[BlobReference]] = {}
         for data in find_referring(self.working.base):
             if isinstance(data, ReferringData) and isinstance(data.contents, BlobContents):

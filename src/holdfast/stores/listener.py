@@ -12,10 +12,12 @@ import asyncio
 import logging
 import os
 import random
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from threading import Lock
+from types import TracebackType
 from weakref import WeakKeyDictionary
 
 from holdfast.errors import StateStoreError
@@ -41,6 +43,7 @@ class Listener(ABC):
         self._timeout = timeout
         self._explain = explain
         self._errors: tuple[type[Exception], ...] = (*self.failures, StateStoreError, OSError)
+        self.process = os.getpid()
         self._hub = WatchHub()
         self._tried = asyncio.Event()
         self._is_ready = False
@@ -60,8 +63,7 @@ class Listener(ABC):
                 await self._tried.wait()
                 if is_new and self._is_ready:
                     await self._subscribe(prefix)
-        except TimeoutError:
-            return
+            watch.hears_others = self._is_ready
         except self._errors as error:
             logger.debug("cannot subscribe to notifications: %s", self._explain(error))
 
@@ -82,7 +84,7 @@ class Listener(ABC):
         """Disconnect, and wake the watches that are left."""
         self._task.cancel()
         await asyncio.wait([self._task])
-        self.wake_all()
+        self._set_ready(is_ready=False)
 
     def report(self, notification: Notification) -> None:
         """Wake the watches that a notification concerns."""
@@ -100,6 +102,14 @@ class Listener(ABC):
     def wake_all(self) -> None:
         """Wake all watches, whatever was written."""
         self.report(Notification("", None))
+
+    def _set_ready(self, *, is_ready: bool) -> None:
+        """Wake all watches, and tell them whether notifications are received from now on."""
+        self._is_ready = is_ready
+        for watches in list(self._hub.watches.values()):
+            for watch in list(watches):
+                watch.hears_others = is_ready
+        self.wake_all()
 
     @abstractmethod
     async def _listen(self, set_ready: Callable[[], None]) -> None:
@@ -125,9 +135,8 @@ class Listener(ABC):
         def set_ready() -> None:
             nonlocal pauses, settling
             pauses = growing_pauses()
-            self._is_ready = True
+            self._set_ready(is_ready=True)
             self._tried.set()
-            self.wake_all()
             settling = asyncio.get_running_loop().call_later(SETTLE_SECONDS, self.wake_all)
 
         while True:
@@ -137,13 +146,12 @@ class Listener(ABC):
             except self._errors as error:
                 reason = self._explain(error)
             finally:
-                was_ready, self._is_ready = self._is_ready, False
                 if settling is not None:
                     settling.cancel()
             self._tried.set()
-            if was_ready:
+            if self._is_ready:
                 logger.info("lost the notifications of a server, connecting again: %s", reason)
-                self.wake_all()
+                self._set_ready(is_ready=False)
             elif not is_logged:
                 is_logged = True
                 logger.warning("no notifications of a server, so watches poll: %s", reason)
@@ -156,40 +164,75 @@ class Listeners:
     def __init__(self, create: Callable[[], Listener]) -> None:
         self._create = create
         self._lock = Lock()
-        self._process = os.getpid()
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Listener] = WeakKeyDictionary()
 
-    @asynccontextmanager
-    async def listen(self, prefix: str, watch: StoreWatch) -> AsyncIterator[None]:
-        """Wake a watch for notifications below a prefix."""
-        loop = asyncio.get_running_loop()
+    async def add(self, prefix: str, watch: StoreWatch) -> None:
+        """Start to wake a watch for notifications below a prefix."""
         with self._lock:
             for ended in [each for each in self._by_loop if each.is_closed()]:
                 del self._by_loop[ended]
+            loop = asyncio.get_running_loop()
             listener = self._by_loop.get(loop)
             if listener is None:
                 listener = self._by_loop[loop] = self._create()
-        try:
-            await listener.add(prefix, watch)
-            yield
-        finally:
-            if await listener.remove(prefix, watch):
-                with self._lock:
-                    if self._by_loop.get(loop) is listener:
-                        del self._by_loop[loop]
-                await listener.stop()
+        await listener.add(prefix, watch)
+
+    async def remove(self, prefix: str, watch: StoreWatch) -> None:
+        """Stop to wake a watch. Does nothing if the store was closed."""
+        loop = asyncio.get_running_loop()
+        listener = self._by_loop.get(loop)
+        if listener is not None and await listener.remove(prefix, watch):
+            with self._lock:
+                del self._by_loop[loop]
+            await listener.stop()
 
     async def close(self) -> None:
         """Stop all listeners, also those of other event loops."""
         with self._lock:
-            listeners = [] if self._process != os.getpid() else list(self._by_loop.items())
+            listeners = list(self._by_loop.items())
             self._by_loop.clear()
         for loop, listener in listeners:
+            if listener.process != os.getpid():
+                continue  # of the process that this one was forked from
             if loop is asyncio.get_running_loop():
                 await listener.stop()
             elif loop.is_running():
                 stopping = asyncio.run_coroutine_threadsafe(listener.stop(), loop)
                 await asyncio.wrap_future(stopping)
+
+
+class ListeningWatch(AbstractAsyncContextManager[StoreWatch]):
+    """The context of a watch that is woken by this process, and by others with notifications."""
+
+    def __init__(
+        self,
+        in_process: AbstractAsyncContextManager[StoreWatch],
+        listeners: Listeners,
+        prefix: str,
+    ) -> None:
+        self._in_process = in_process
+        self._listeners = listeners
+        self._prefix = prefix
+
+    async def __aenter__(self) -> StoreWatch:
+        self._watch = await self._in_process.__aenter__()
+        try:
+            await self._listeners.add(self._prefix, self._watch)
+        except BaseException:
+            await self.__aexit__(*sys.exc_info())
+            raise
+        return self._watch
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            await self._listeners.remove(self._prefix, self._watch)
+        finally:
+            await self._in_process.__aexit__(kind, error, trace)
 
 
 def growing_pauses() -> Iterator[float]:

@@ -28,6 +28,9 @@ DIGEST: Final = re.compile("[0-9a-f]{64}")
 MAX_SIZE: Final = 1 << 53
 SCANNED: Final = frozenset((TUPLE, SET, FROZENSET, MAP))
 """The containers whose members may be blobs. Registered types get their content inline."""
+FILES: Final = "files"
+"""The namespace of a state whose values are the files of a workspace."""
+FILE_FIELDS: Final = frozenset(("digest", "size", "mode"))
 TEXT: Final = "str"
 BYTES: Final = "bytes"
 
@@ -191,6 +194,17 @@ def build_reference(code: int, items: object) -> BlobReference | Attachment:
 def find_digests(data: bytes) -> set[str]:
     """Return the digests of the blobs that an encoded value refers to."""
     return {each.decode() for each in _REFERENCE.findall(data)}
+
+
+def find_file(value: object) -> tuple[str, int] | None:
+    """Return the digest and the size of a file, given a value of the namespace `FILES`, or None."""
+    if type(value) is not dict:
+        return None
+    file = cast("dict[object, object]", value)
+    digest, size = file.get("digest"), file.get("size")
+    if file.keys() != FILE_FIELDS or not isinstance(digest, str) or type(size) is not int:
+        return None
+    return None if DIGEST.fullmatch(digest) is None else (digest, size)
 
 
 def find_tokens(text: bytes) -> set[str]:

@@ -2,14 +2,15 @@
 
 A save commits its event with the task, so an event is in the log before it is published, and a
 subscriber that continues after a version finds each later event once and in order. It looks for the
-next segment of the log, one small read, with pauses that grow while nothing happens. A save in the
-same process wakes it at once.
+next segment of the log, one small read, when a save wakes it: one of this process, or of any if the
+store wakes other processes. Otherwise it looks with pauses that grow while nothing happens.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
 
 from a2a.server.cluster.event_stream import TaskEventStream, VersionedEvent
 from a2a.server.cluster.version import TaskVersion
@@ -41,7 +42,7 @@ class HoldfastTaskEventStream(TaskEventStream):
     """The events of the tasks in a `HoldfastTaskStore`, for replicas on the same ``StateStore``.
 
     ``poll_interval`` is the first pause in seconds between two looks at the store, and
-    ``max_poll_interval`` the longest.
+    ``max_poll_interval`` the longest, which all are if the store wakes other processes.
     """
 
     def __init__(
@@ -87,14 +88,21 @@ class HoldfastTaskEventStream(TaskEventStream):
         """
         seq = read_seq(after)
         reader: TaskLogReader | None = None
-        pause = self.poll_interval
-        with self.task_store.watchers.watch(task_id) as watcher:
+        state_store = self.task_store.state_store
+        first_pause = pause = self.poll_interval
+        async with AsyncExitStack() as stack:
+            watcher = stack.enter_context(self.task_store.watchers.watch(task_id))
             while True:
                 is_last = watcher.is_ended
                 found: list[VersionedEvent] = []
                 try:
                     if reader is None:
                         reader = await self._open_reader(task_id, seq)
+                        if reader is not None:
+                            watch = state_store.watch(reader.location.prefix)
+                            watcher.use(await stack.enter_async_context(watch))
+                            if state_store.wakes_other_processes:
+                                first_pause = pause = self.max_poll_interval
                     if reader is not None:
                         found = await reader.read()
                 except StateStoreError as error:
@@ -106,11 +114,11 @@ class HoldfastTaskEventStream(TaskEventStream):
                 if reader is not None and reader.is_deleted:
                     return
                 if found:
-                    pause = self.poll_interval
+                    pause = first_pause
                 elif is_last:
                     return
                 elif await watcher.wait(pause):
-                    pause = self.poll_interval
+                    pause = first_pause
                 else:
                     pause = min(2 * pause, self.max_poll_interval)
 

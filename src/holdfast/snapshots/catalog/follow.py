@@ -124,7 +124,7 @@ class CatalogFollower:
                 if is_poll:
                     now = time.monotonic()
                     pause = FIRST_PAUSE if count else min(2 * pause, MAX_PAUSE)
-                    if self._state_store.wakes_other_processes:
+                    if watch.hears_others:
                         pause = SAFETY_PAUSE
                     next_poll = now + max(pause, (now - started) / MAX_SHARE)
 
