@@ -12,6 +12,7 @@ import holdfast
 from support.subprocesses import read_python
 
 PUBLIC = [
+    "Attachment",
     "BlockingSession",
     "Catalog",
     "Changes",
@@ -76,6 +77,7 @@ DOCUMENTED = (
     "holdfast.snapshots",
     "holdfast.state",
     "holdfast.transfer",
+    "holdfast.values",
 )
 
 
