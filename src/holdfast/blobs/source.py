@@ -7,7 +7,7 @@ import os
 import tempfile
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from pathlib import Path
 from typing import IO, Self
 
@@ -26,6 +26,19 @@ class BlobSource(ABC):
     @abstractmethod
     def chunks(self) -> AsyncIterator[bytes]:
         """Yield the content in chunks of `CHUNK_SIZE`; an empty content is one empty chunk."""
+
+
+class ContentSources(Mapping[str, bytes]):
+    """Contents of blobs by digest, which can also be read in chunks."""
+
+    @abstractmethod
+    def source(self, digest: str) -> BlobSource:
+        """Return the source of a content.
+
+        Raises:
+            NotFoundError: There is no such content here.
+
+        """
 
 
 class BytesSource(BlobSource):
@@ -116,11 +129,11 @@ class SpooledSource(FileSource):
 
     def __init__(self, path: str, digest: str, size: int, chunk_digests: list[bytes]) -> None:
         super().__init__(path, digest, size, chunk_digests)
-        weakref.finalize(self, delete_file, path, os.getpid())
+        self._finalizer = weakref.finalize(self, delete_file, path, os.getpid())
 
     def close(self) -> None:
         """Delete the temporary file now."""
-        self._file.close()
+        self._finalizer()
 
     @classmethod
     async def spool(cls, content: AsyncIterable[bytes]) -> Self:

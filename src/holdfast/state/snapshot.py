@@ -251,6 +251,12 @@ def stored_changes(later: Snapshot, base: Snapshot) -> list[tuple[str, str, byte
     ]
 
 
+def encoded_entries(state: Snapshot, namespace: str) -> list[tuple[str, bytes]]:
+    """Return the keys and the encoded values of a namespace, in the order of their keys."""
+    trie = find_namespace(state._root, namespace)
+    return [] if trie is None else cast("list[tuple[str, bytes]]", sorted_items(trie))
+
+
 def find_referring(state: Snapshot) -> list[bytes]:
     """Return the encoded values that refer to blobs in a store."""
     found: list[bytes] = []

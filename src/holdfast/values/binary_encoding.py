@@ -31,6 +31,7 @@ from holdfast.values.references import (
     BlobReference,
     ReferringData,
     build_reference,
+    externalize,
     is_keeping_references,
     read_reference,
 )
@@ -111,9 +112,14 @@ def _unpack_referring(data: bytes) -> Any:
 
 
 def is_same_value(a: bytes, b: bytes) -> bool:
-    """Return whether two encodings represent equal values; the order of dict keys is ignored."""
+    """Return whether two encodings represent equal values.
+
+    The order of dict keys is ignored, and whether a large value is inline or a blob.
+    """
     if a == b:
         return True
+    if type(a) is not type(b):
+        a, b = bytes(externalize(a)), bytes(externalize(b))
     # Another order of keys permutes the bytes, which keeps their number and their sum. The
     # remainder modulo 255 is that sum (256 is 1 modulo 255), computed at C speed.
     if len(a) != len(b) or int.from_bytes(a, "big") % 255 != int.from_bytes(b, "big") % 255:

@@ -20,7 +20,7 @@ import msgspec
 from msgspec.msgpack import Ext
 
 from holdfast.errors import InvalidDocumentError, short_repr
-from holdfast.values.extensions import BLOB, FROZENSET, MAP, SET, TUPLE
+from holdfast.values.extensions import ATTACHMENT, BLOB, CUSTOM, FROZENSET, MAP, SET, TUPLE
 
 BLOB_SIZE: Final = 1 << 16
 """The size in bytes from which a str or bytes inside a value is stored as a blob."""
@@ -205,6 +205,31 @@ def find_file(value: object) -> tuple[str, int] | None:
     if file.keys() != FILE_FIELDS or not isinstance(digest, str) or type(size) is not int:
         return None
     return None if DIGEST.fullmatch(digest) is None else (digest, size)
+
+
+def find_sizes(data: bytes) -> dict[str, int]:
+    """Return the sizes of the blobs that an encoded value refers to, by digest."""
+    sizes: dict[str, int] = {}
+    if has_references(data):
+        _collect_sizes(_unpack(data), sizes)
+    return sizes
+
+
+def _collect_sizes(tree: object, sizes: dict[str, int]) -> None:
+    kind = type(tree)
+    if kind is dict:
+        for item in cast("dict[object, object]", tree).values():
+            _collect_sizes(item, sizes)
+    elif kind is list:
+        for item in cast("list[object]", tree):
+            _collect_sizes(item, sizes)
+    elif kind is Ext:
+        ext = cast("Ext", tree)
+        if ext.code in (BLOB, ATTACHMENT):
+            reference = build_reference(ext.code, _unpack(ext.data))
+            sizes[reference.digest] = reference.size
+        elif ext.code in SCANNED or ext.code == CUSTOM:
+            _collect_sizes(_unpack(ext.data), sizes)
 
 
 def find_tokens(text: bytes) -> set[str]:
