@@ -4,7 +4,8 @@ A prune deletes blobs that nothing refers to, and counts these sweeps in the man
 refers to blobs is conditional on that count, and every blob was written, or seen in the log, at the
 same count. So a sweep either sees the reference or makes the commit fail, and the writer stores its
 blobs again. They are overwritten even if they exist: a sweep deletes only what it has read, and a
-blob that was written since is another one.
+blob that was written since is another one. Where a commit cannot be conditional, `holds` do the
+same.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from holdfast.blobs.contents import BlobContents
+from holdfast.blobs.holds import write_holds
 from holdfast.blobs.keys import CHUNK_SIZE, chunk_key
 from holdfast.blobs.reader import BlobReader, StoredSource
 from holdfast.blobs.source import BlobSource, BytesSource, ContentSources
@@ -36,6 +38,9 @@ class ReferringEvent(Protocol):
 
     def encoded_values(self) -> list[bytes]:
         """Return its values in the binary encoding."""
+
+    def referred_digests(self) -> set[str]:
+        """Return the digests of the blobs that its values refer to."""
 
 
 class BlobWriter:
@@ -79,8 +84,8 @@ class BlobWriter:
         for event in events:
             if event.refers:
                 sources.update((each.digest, each) for each in event.sources)
+                referred |= event.referred_digests()
                 for data in event.encoded_values():
-                    referred |= find_digests(data)
                     add_contents(sources, data, self.reader.location_prefix)
                 if is_swept or self.origin is not None:
                     tokens |= find_tokens(event.json)
@@ -98,13 +103,22 @@ class BlobWriter:
                 with suppress(NotFoundError):
                     await self.write([source])
 
+    async def hold(self, events: Iterable[ReferringEvent]) -> list[str]:
+        """Keep sweeps from deleting what events refer to; return the keys of the holds.
+
+        Raises:
+            StateStoreError: The store failed.
+
+        """
+        digests = {each for event in events if event.refers for each in find_tokens(event.json)}
+        return await write_holds(self.state_store, self.reader.location_prefix, digests)
+
     def release(self, events: Iterable[ReferringEvent]) -> None:
         """Drop the contents of attachments that committed events refer to."""
         for event in events:
             if event.refers and self.offered:
-                for data in event.encoded_values():
-                    for digest in find_digests(data):
-                        self.offered.pop(digest, None)
+                for digest in event.referred_digests():
+                    self.offered.pop(digest, None)
 
     def forget(self) -> None:
         """Store all blobs again with the next commit: the session was created by another writer."""

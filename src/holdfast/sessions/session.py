@@ -50,7 +50,7 @@ from holdfast.snapshots.tool_calls import ToolCallIndex
 from holdfast.snapshots.verify import Verification
 from holdfast.stores.base import StateStore
 from holdfast.stores.local import RUN_INLINE
-from holdfast.values.references import Attachment, find_digests
+from holdfast.values.references import Attachment
 
 T = TypeVar("T")
 
@@ -325,10 +325,7 @@ class Session(BaseSession):
         event = self._working.record_owned("state.restored", data, changes)
         event.mark_digests()
         if event.refers and isinstance(target, str | int):
-            self.committer.blobs.add_known(
-                (digest for each in event.encoded_values() for digest in find_digests(each)),
-                manifest.blob_sweeps,
-            )
+            self.committer.blobs.add_known(event.referred_digests(), manifest.blob_sweeps)
         await self.commit()
         await self.committer.load_contents()
         self._saver.parent_id = snapshot_id or self._saver.parent_id
