@@ -1,6 +1,6 @@
 // References to blobs: large values and attachments in a session, whose contents are downloaded on their own.
 
-import { size } from "../components/format.js";
+import { formatSize } from "./sizes.js";
 
 const DIGEST = /^[0-9a-f]{64}$/;
 const MEDIA_TYPES = ["media_type", "mime_type", "mediaType", "mimeType"];
@@ -26,7 +26,7 @@ export function parseReference(value) {
 const isReferenceTo = ([digest, bytes]) => DIGEST.test(digest) && Number.isSafeInteger(bytes) && bytes >= 0;
 
 /** Return what is known of a content without downloading it: "chart.png, 48 kB". */
-export const describeReference = ({ name, size: bytes }) => (name ? `${name}, ${size(bytes)}` : size(bytes));
+export const describeReference = ({ name, size }) => (name ? `${name}, ${formatSize(size)}` : formatSize(size));
 
 /** Return the media type that an object says of its content, or null. */
 export function mediaTypeOf(value) {
