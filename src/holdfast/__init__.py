@@ -40,11 +40,20 @@ if TYPE_CHECKING:
     )
     from holdfast.log import Event, EventLog
     from holdfast.redaction import Redactor
-    from holdfast.sessions import BlockingSession, Session, Step, UnfinishedCall, replay
+    from holdfast.sessions import (
+        BlockingSession,
+        BlockingWorkspace,
+        Session,
+        Step,
+        UnfinishedCall,
+        Workspace,
+        replay,
+    )
     from holdfast.snapshots import (
         Catalog,
         PruneResult,
         RetentionPolicy,
+        SessionChange,
         SessionEntry,
         SessionPage,
         SessionSnapshot,
@@ -60,6 +69,16 @@ if TYPE_CHECKING:
         Verification,
     )
     from holdfast.transfer import ImportResult, SnapshotManager
+    from holdfast.workspaces import (
+        CaptureReport,
+        FileChange,
+        FileEntry,
+        RestoreReport,
+        SkippedFile,
+        WorkspaceChangedError,
+        WorkspaceDiff,
+        WorkspaceError,
+    )
 
 __version__ = VERSION
 
@@ -69,6 +88,8 @@ compiled: bool = COMPILED
 __all__ = [
     "MISSING",
     "BlockingSession",
+    "BlockingWorkspace",
+    "CaptureReport",
     "Catalog",
     "Changes",
     "Condition",
@@ -80,6 +101,8 @@ __all__ = [
     "Entry",
     "Event",
     "EventLog",
+    "FileChange",
+    "FileEntry",
     "HoldfastError",
     "ImportResult",
     "IntegrityError",
@@ -88,13 +111,16 @@ __all__ = [
     "PruneResult",
     "Put",
     "Redactor",
+    "RestoreReport",
     "RetentionPolicy",
     "Session",
+    "SessionChange",
     "SessionEntry",
     "SessionPage",
     "SessionSnapshot",
     "SessionState",
     "SessionSummary",
+    "SkippedFile",
     "Snapshot",
     "SnapshotArchive",
     "SnapshotInfo",
@@ -112,6 +138,10 @@ __all__ = [
     "UnsupportedValueError",
     "ValueMigrations",
     "Verification",
+    "Workspace",
+    "WorkspaceChangedError",
+    "WorkspaceDiff",
+    "WorkspaceError",
     "__version__",
     "compiled",
     "open_state_store",
@@ -136,15 +166,18 @@ _LAZY_NAMES = {
     "holdfast.redaction": ("Redactor",),
     "holdfast.sessions": (
         "BlockingSession",
+        "BlockingWorkspace",
         "Session",
         "Step",
         "UnfinishedCall",
+        "Workspace",
         "replay",
     ),
     "holdfast.snapshots": (
         "Catalog",
         "PruneResult",
         "RetentionPolicy",
+        "SessionChange",
         "SessionEntry",
         "SessionPage",
         "SessionSnapshot",
@@ -162,6 +195,16 @@ _LAZY_NAMES = {
     "holdfast.transfer": (
         "ImportResult",
         "SnapshotManager",
+    ),
+    "holdfast.workspaces": (
+        "CaptureReport",
+        "FileChange",
+        "FileEntry",
+        "RestoreReport",
+        "SkippedFile",
+        "WorkspaceChangedError",
+        "WorkspaceDiff",
+        "WorkspaceError",
     ),
 }
 _MODULE_OF = {name: module for module, names in _LAZY_NAMES.items() for name in names}

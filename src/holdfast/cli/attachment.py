@@ -16,12 +16,11 @@ from holdfast.cli.console import (
     FAILED,
     AgentOption,
     StoreOption,
-    command,
     err,
     fail,
     out,
     print_line,
-    shows_references,
+    viewing_command,
     write_bytes,
 )
 from holdfast.cli.references import Reference, find_reference, open_existing_store
@@ -44,8 +43,7 @@ SHORT = 16
 """Characters of a digest in a narrow table."""
 
 
-@command
-@shows_references
+@viewing_command
 async def attachment(
     name: Annotated[
         str,

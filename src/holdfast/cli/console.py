@@ -38,6 +38,7 @@ from holdfast.errors import (
 from holdfast.extras import MissingExtraError
 from holdfast.stores.urls import StoreURL, StoreURLError
 from holdfast.values.references import keep_references
+from holdfast.workspaces.errors import WorkspaceChangedError, WorkspaceError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -64,6 +65,11 @@ HINTS: list[tuple[type[BaseException], str]] = [
     (InvalidDocumentError, "get another copy, or fix what the error names"),
     (IntegrityError, "run holdfast state verify, then restore the damaged sessions from a backup"),
     (StateStoreError, "run holdfast doctor to check the store"),
+    (
+        WorkspaceChangedError,
+        "run holdfast workspace capture first, or pass --force; --dry-run shows what would change",
+    ),
+    (WorkspaceError, "fix what the error names and run the command again"),
     (OSError, "check that the path exists and is accessible"),
 ]
 
@@ -126,17 +132,16 @@ def command(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     return run
 
 
-def shows_references(
-    function: Callable[P, Coroutine[Any, Any, T]],
-) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Decode large values as references in a coroutine function, so that no blob is read."""
+def viewing_command(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """Wrap a coroutine function as a command that shows large values as references."""
+    run = command(function)
 
-    @functools.wraps(function)
-    async def run(*arguments: P.args, **options: P.kwargs) -> T:
+    @functools.wraps(run)
+    def view(*arguments: P.args, **options: P.kwargs) -> T:
         with keep_references():
-            return await function(*arguments, **options)
+            return run(*arguments, **options)
 
-    return run
+    return view
 
 
 @contextmanager

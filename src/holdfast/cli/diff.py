@@ -15,11 +15,10 @@ from holdfast.cli.console import (
     Format,
     FormatOption,
     StoreOption,
-    command,
     escape_control_codes,
     print_json,
     print_line,
-    shows_references,
+    viewing_command,
 )
 from holdfast.cli.paging import NoPagerOption, use_pager
 from holdfast.cli.references import load_two_states
@@ -53,8 +52,7 @@ INDENT = "    "
 DEEPER = "      "
 
 
-@command
-@shows_references
+@viewing_command
 async def diff(
     before: Annotated[
         str,

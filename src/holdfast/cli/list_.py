@@ -15,11 +15,10 @@ from holdfast.cli.console import (
     Format,
     FormatOption,
     StoreOption,
-    command,
     err,
     print_json,
     print_line,
-    shows_references,
+    viewing_command,
 )
 from holdfast.cli.filters import (
     SinceOption,
@@ -74,8 +73,7 @@ AGENT_COLUMNS = (
 )
 
 
-@command
-@shows_references
+@viewing_command
 async def list_(
     name: Annotated[
         str | None,

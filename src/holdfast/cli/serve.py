@@ -59,6 +59,22 @@ def serve(
         float,
         typer.Option("--timeout", min=0.1, metavar="S", help="Time limit per request in seconds."),
     ] = 60.0,
+    max_streams: Annotated[
+        int,
+        typer.Option("--max-streams", min=1, metavar="N", help="Open event streams per process."),
+    ] = 256,
+    streams_per_token: Annotated[
+        int,
+        typer.Option(
+            "--streams-per-token", min=1, metavar="N", help="Those of one token, per process."
+        ),
+    ] = 64,
+    heartbeat: Annotated[
+        float,
+        typer.Option(
+            "--heartbeat", min=0.1, metavar="S", help="Seconds between heartbeats of a stream."
+        ),
+    ] = 15.0,
     cors: Annotated[
         list[str] | None,
         typer.Option("--cors", metavar="ORIGIN", help="Allow pages of this origin. Repeatable."),
@@ -95,6 +111,9 @@ def serve(
             limits = Limits(
                 body_bytes=max_body * MEGABYTE,
                 seconds=timeout,
+                streams=max_streams,
+                streams_per_token=streams_per_token,
+                heartbeat=heartbeat,
                 attachment_bytes=max_attachment * MEGABYTE,
             )
         state_store = open_store(store)

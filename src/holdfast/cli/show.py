@@ -15,12 +15,11 @@ from holdfast.cli.console import (
     Format,
     FormatOption,
     StoreOption,
-    command,
     escape_control_codes,
     fail,
     print_json,
     print_line,
-    shows_references,
+    viewing_command,
 )
 from holdfast.cli.keys import (
     RequireOption,
@@ -60,8 +59,7 @@ MAX_ROLE_WIDTH = 12
 GAP = "  "
 
 
-@command
-@shows_references
+@viewing_command
 async def show(
     name: Annotated[
         str,

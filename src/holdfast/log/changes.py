@@ -12,7 +12,7 @@ from holdfast.state.store import Store, write_batch
 from holdfast.values.binary_encoding import encode
 from holdfast.values.json_encoding import encode_canonical, from_json, is_untagged, to_json
 from holdfast.values.lowering import pack
-from holdfast.values.references import ReferringData, has_references
+from holdfast.values.references import REFERENCE_MARK, ReferringData, has_references
 
 DELETED = object()
 
@@ -54,7 +54,7 @@ def fold_changes(
             validate_name_text(space, "namespace")
             validate_name_text(key, "key")
             data = encode_entry(space, key, value)
-            if contents is not None and has_references(data):
+            if contents is not None and REFERENCE_MARK in data and has_references(data):
                 data = ReferringData(data, contents)
             batch.add(space, key, data)
     write_batch(store, batch)

@@ -230,7 +230,7 @@ class Timeline:
         has_started = False
         for is_retry in (False, True):
             try:
-                after = await self._keyframe_position_before(first)
+                after = await self.find_keyframe_position(first)
                 async for event in self.log.read(first, last, after=after):
                     has_started = True
                     yield event
@@ -240,7 +240,7 @@ class Timeline:
                 if has_started or is_retry:
                     raise
 
-    async def _keyframe_position_before(self, first: int) -> Position:
+    async def find_keyframe_position(self, first: int) -> Position:
         """Return the position of the last intact keyframe before an event."""
         problem: KeyframeError | None = None
         for seq in reversed(await self.list_keyframe_seqs(last=first - 1) if first > 1 else []):

@@ -23,6 +23,7 @@ from holdfast.server import (
     problems,
     read_routes,
     schemas,
+    stream_routes,
     viewer_files,
     write_routes,
 )
@@ -102,6 +103,7 @@ def create_app(
     # Not included as routers: those are searched twice for each request.
     for router in (
         document_routes.exports,
+        stream_routes.router,  # before the events by number
         read_routes.router,
         list_routes.router,
         write_routes.router,
@@ -129,7 +131,13 @@ def make_middleware(
         allow_origins=origins,
         allow_methods=["GET", "HEAD", "POST", "DELETE"],
         allow_headers=[
-            *("authorization", "content-type", "if-match", "if-none-match", "if-range", "range")
+            "authorization",
+            "content-type",
+            "if-match",
+            "if-none-match",
+            "if-range",
+            "last-event-id",
+            "range",
         ],
         expose_headers=["content-disposition", "content-range", "etag"],
     )

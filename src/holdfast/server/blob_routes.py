@@ -23,6 +23,7 @@ from holdfast.server.context import (
     json_response,
     make_router,
 )
+from holdfast.server.event_stream import HEAD_ONLY
 from holdfast.server.media_types import (
     BINARY,
     MEDIA_TYPE,
@@ -30,7 +31,6 @@ from holdfast.server.media_types import (
     content_disposition,
     select_content_type,
 )
-from holdfast.server.middleware import HEAD
 from holdfast.server.positions import Target
 from holdfast.server.problems import (
     Problem,
@@ -132,7 +132,7 @@ async def download_blob(
         return Response(status_code=304, headers={**HEADERS, "ETag": tag})
     prefix = location.prefix
     positions = parse_range(range_) if if_range in (None, tag) else None
-    is_head = request.scope.get(HEAD, False)
+    is_head = request.scope.get(HEAD_ONLY, False)
     try:
         if is_head:
             status, size, body = 200, await context.blobs.measure(prefix, digest), None

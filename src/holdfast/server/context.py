@@ -27,6 +27,7 @@ from holdfast.server.blob_downloads import BlobDownloads
 from holdfast.server.byte_cache import ByteCache
 from holdfast.server.cache import StateCache
 from holdfast.server.document_decoder import Decoder
+from holdfast.server.event_stream import StreamSlots
 from holdfast.server.growth import GrowthReader
 from holdfast.server.heads import HeadReader, SessionHead
 from holdfast.server.limits import Limits
@@ -71,6 +72,8 @@ class AppContext:
         self.archive = self.manager.archive
         self.catalog = self.manager.catalog
         self.metrics = Metrics()
+        self.streams = StreamSlots(limits)
+        self.metrics.watch_streams(lambda: self.streams.count)
         self.heads = HeadReader(state_store)
         self.states = StateCache(self.archive)
         self.growth = GrowthReader(state_store, self.states)

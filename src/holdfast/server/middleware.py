@@ -24,6 +24,7 @@ from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.server.auth import AUTHORITY, Tokens, get_authority
+from holdfast.server.event_stream import HEAD_ONLY
 from holdfast.server.limits import MEGABYTE, Limits
 from holdfast.server.metrics import Metrics
 from holdfast.server.problems import Problem, ResponseCutError, internal_error
@@ -41,8 +42,6 @@ MAX_OTHER_BODY = MEGABYTE
 """Bytes of a body for any other path: those bodies are parsed on the event loop."""
 MIN_UPLOAD_RATE = 1 << 16
 """Bytes per second that an upload must have; each byte that arrives gives it more time."""
-HEAD = "holdfast.head"
-"""Set in the scope of a HEAD request."""
 READ_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 PATH_BYTE = re.compile("%[0-9A-Fa-f]{2}|.", re.DOTALL)
 MAX_LOGGED_PATH = 500
@@ -191,7 +190,7 @@ class HeadMiddleware(Middleware):
             await self.app(scope, receive, send)
             return
         scope["method"] = "GET"
-        scope[HEAD] = True
+        scope[HEAD_ONLY] = True
 
         async def send_without_body(message: Message) -> None:
             if message["type"] == "http.response.body":

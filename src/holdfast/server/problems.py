@@ -4,8 +4,8 @@
 401  no valid token                        412  the session changed since it was read
 403  the token does not allow it           413  body too large
 404  not found                             422  readable but invalid
-405  method not allowed                    503  the store failed, or it took too long
-416  range outside the content
+405  method not allowed                    429  too many event streams
+416  range outside the content             503  the store failed, or it took too long
 """
 
 from __future__ import annotations
@@ -54,13 +54,14 @@ KINDS: dict[int, tuple[str, str]] = {
     415: ("wrong-media-type", "Unsupported media type"),
     416: ("no-such-range", "Range not satisfiable"),
     422: ("invalid", "Invalid request"),
+    429: ("too-many", "Too many streams"),
     500: ("damaged", "Stored data is damaged"),
     503: ("unavailable", "Service unavailable"),
 }
 
 
 def describe_problem(status: int) -> dict[str, Any]:
-    """Return the OpenAPI description of a response that is a problem."""
+    """Return the OpenAPI description of an error response."""
     return {
         "description": KINDS[status][1],
         "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
@@ -68,7 +69,7 @@ def describe_problem(status: int) -> dict[str, Any]:
 
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    status: describe_problem(status) for status in KINDS if status not in (405, 415, 416, 500)
+    status: describe_problem(status) for status in KINDS if status not in (405, 415, 416, 429, 500)
 }
 """The errors of every route in the OpenAPI description."""
 HINTS: list[tuple[type[HoldfastError], int, str]] = [

@@ -6,8 +6,8 @@ they read, which is fine in scripts and for the last few events.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, aclosing
 from typing import Protocol, overload
 
 from holdfast.blobs.contents import BlobContents
@@ -136,6 +136,15 @@ async def load_event(event: Event, contents: BlobContents) -> Event:
         return event
     await contents.load(references)
     return restore_event(event, contents)
+
+
+async def load_events(
+    events: AsyncGenerator[Event, None], contents: BlobContents
+) -> AsyncGenerator[Event, None]:
+    """Yield events with their large values."""
+    async with aclosing(events):
+        async for event in events:
+            yield await load_event(event, contents)
 
 
 def read_from_memory(source: EventSource, first: int, last: int | None) -> list[Event]:

@@ -130,6 +130,7 @@ class LogTracker:
             raise self.stale_error("another writer imported the session", remedy=RELOAD)
         self.incarnation = incarnation
         self.timeline = incarnation.timeline()
+        self.blobs.forget()
         self._tried_to_create = False
         return incarnation.is_created
 

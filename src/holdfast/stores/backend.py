@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 
 from holdfast.errors import ConflictError, StateStoreError, short_repr
 from holdfast.stores.base import Condition, Entry, Etags, Problems, Put, StateStore
@@ -22,6 +23,7 @@ from holdfast.stores.validation import (
     validate_put,
     validate_range,
 )
+from holdfast.stores.watch import HUB, StoreWatch
 
 PAGE_SIZE = 1000
 
@@ -31,6 +33,8 @@ class Backend(StateStore):
 
     display_url: str = ""
     """The store's URL without secrets, for messages."""
+
+    reports_writes = True
 
     _closed = False
     _released = False
@@ -52,19 +56,34 @@ class Backend(StateStore):
     ) -> str:
         """Write a value and return its etag."""
         self._check_open()
-        return await self._put(validate_put(key, value, if_match, if_absent))
+        put = validate_put(key, value, if_match, if_absent)
+        try:
+            return await self._put(put)
+        finally:
+            # After an error too: the write may have been applied.
+            if HUB.watches:
+                HUB.report([put.key])
 
     async def put_many(self, puts: Iterable[Put], *, conditions: Iterable[Condition] = ()) -> Etags:
         """Write several values, each key once, and return their etags in the given order."""
         self._check_open()
         writes, needed = validate_batch(puts, conditions)
         self._require_conditions(needed)
-        return await self._put_many(writes, needed) if writes or needed else []
+        try:
+            return await self._put_many(writes, needed) if writes or needed else []
+        finally:
+            if HUB.watches:
+                HUB.report([put.key for put in writes])
 
     async def delete(self, key: str, *, if_match: str | None = None) -> bool:
         """Delete a key and return whether it existed."""
         self._check_open()
-        return await self._delete(validate_key(key), validate_etag(if_match))
+        key, etag = validate_key(key), validate_etag(if_match)
+        try:
+            return await self._delete(key, etag)
+        finally:
+            if HUB.watches:
+                HUB.report([key])
 
     def list(
         self, prefix: str = "", *, start_after: str = "", limit: int | None = None
@@ -73,6 +92,11 @@ class Backend(StateStore):
         self._check_open()
         key_range = validate_range(prefix, start_after)
         return self._list(key_range, validate_limit(limit))
+
+    def watch(self, prefix: str) -> AbstractAsyncContextManager[StoreWatch]:
+        """Watch for writes and deletes of keys that start with a prefix."""
+        self._check_open()
+        return super().watch(prefix)
 
     async def check(self) -> Problems:
         """Check the backend's own structures and return one line per problem."""

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from holdfast.errors import StateStoreError
 from holdfast.stores.entries import Condition, Entry, Put
-from holdfast.stores.validation import validate_batch, validate_keys
+from holdfast.stores.validation import validate_batch, validate_keys, validate_range
+
+if TYPE_CHECKING:
+    from holdfast.stores.watch import StoreWatch
 
 __all__ = ["Condition", "Entry", "Etags", "Problems", "Put", "StateStore"]
 
@@ -54,6 +58,12 @@ class StateStore(ABC):
 
     runs_inline: bool = False
     """Whether its calls never suspend while ``RUN_INLINE`` is set (see `stores.local`)."""
+
+    reports_writes: bool = False
+    """Whether each write wakes the watches of this process (see ``watch``)."""
+
+    wakes_other_processes: bool = False
+    """Whether a write wakes the watches of other processes too (see ``watch``)."""
 
     @abstractmethod
     async def get(self, key: str) -> Entry | None:
@@ -153,6 +163,26 @@ class StateStore(ABC):
             StateStoreError: The backend failed.
 
         """
+
+    def watch(self, prefix: str) -> AbstractAsyncContextManager[StoreWatch]:
+        """Watch for writes and deletes of keys that start with a prefix.
+
+        A write that is acknowledged after the context was entered wakes the next ``wait``. So
+        enter, read, and then wait. A watch is a hint: it may wake without a reason, and a wake-up
+        may be lost, so read again after a time without any.
+
+        By default, writes through any store of this process that ``reports_writes`` wake it: after
+        each write, such a store calls ``holdfast.stores.watch.report_writes``. A backend with
+        notifications extends this method, see ``StoreWatch``, and sets ``wakes_other_processes``.
+
+        Raises:
+            StateStoreError: The backend failed.
+
+        """
+        # Imports asyncio, which a program that only needs a `Store` does not.
+        from holdfast.stores.watch import ProcessWatch  # noqa: PLC0415
+
+        return ProcessWatch(validate_range(prefix, "").prefix)
 
     async def check(self) -> Problems:
         """Check the backend's own structures and return one line per problem.

@@ -16,7 +16,7 @@ import random
 import time
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from threading import Lock
 from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
@@ -25,8 +25,10 @@ from holdfast.errors import ConflictError, StateStoreError
 from holdfast.process_fork import ForkSafeLock
 from holdfast.stores.backend import Backend
 from holdfast.stores.call_queue import was_not_sent
+from holdfast.stores.listener import Listener, Listeners, ListeningWatch
 from holdfast.stores.local import RUN_INLINE
 from holdfast.stores.urls import StoreURL
+from holdfast.stores.watch import StoreWatch
 
 Client = TypeVar("Client")
 Answer = TypeVar("Answer")
@@ -41,6 +43,7 @@ class LoopConnection(Generic[Client]):
     def __init__(self) -> None:
         self.client: Client | None = None
         self.lock = asyncio.Lock()
+        self.process = os.getpid()
 
 
 class RemoteStateStore(Backend, Generic[Client]):
@@ -72,6 +75,7 @@ class RemoteStateStore(Backend, Generic[Client]):
         self._inline_lock = ForkSafeLock("the connections of a store", wait_on_fork=False)
         # By process: a forked child must not use those of its parent, and not close them either.
         self._inline_clients: dict[int, Client] = {}
+        self._listeners = Listeners(self._create_listener)
 
     @abstractmethod
     async def _connect(self) -> Client:
@@ -88,6 +92,17 @@ class RemoteStateStore(Backend, Generic[Client]):
     @abstractmethod
     def _explain_error(self, error: Exception) -> StateStoreError:
         """Classify a driver's error: the remedy, ``transient`` and ``unknown``."""
+
+    def _create_listener(self) -> Listener:
+        """Return a listener for the running event loop, if the store ``wakes_other_processes``."""
+        raise NotImplementedError
+
+    def watch(self, prefix: str) -> AbstractAsyncContextManager[StoreWatch]:
+        """Watch for writes and deletes of keys that start with a prefix."""
+        in_process = super().watch(prefix)
+        if not self.wakes_other_processes:
+            return in_process
+        return ListeningWatch(in_process, self._listeners, prefix)
 
     async def _run(
         self,
@@ -169,12 +184,15 @@ class RemoteStateStore(Backend, Generic[Client]):
         return known
 
     async def _close(self) -> None:
+        await self._listeners.close()
         inline = self._inline_clients.pop(os.getpid(), None)
         if inline is not None:
             await self._disconnect(inline)
         with self._lock:
             connections = list(self._connections.items())
         for loop, connection in connections:
+            if connection.process != os.getpid():
+                continue  # of the process that this one was forked from
             if loop is asyncio.get_running_loop():
                 await self._close_connection(connection)
             elif loop.is_running():
@@ -210,6 +228,13 @@ class RemoteStateStore(Backend, Generic[Client]):
         if unsure:
             message += "; the write may or may not have been applied: read before writing again"
         return StateStoreError(message, transient=failure.transient, unknown=unsure)
+
+    def _explain_briefly(self, error: Exception) -> str:
+        """Return what an error means, without secrets."""
+        if isinstance(error, TimeoutError):
+            return str(self._timed_out(unknown=False))
+        known = error if isinstance(error, StateStoreError) else self._explain_error(error)
+        return self._url.mask(str(known))
 
     def _safe_cause(self, cause: BaseException | None) -> BaseException | None:
         """Return the driver's error, unless its text contains a secret."""

@@ -149,14 +149,16 @@ class StoreURL:
             raise self._invalid_option(name, f"a whole number of at least {least}", text)
         return int(text)
 
-    def take_flag(self, name: str) -> bool:
-        """Take an option that is true or false, false by default.
+    def take_flag(self, name: str, *, default: bool = False) -> bool:
+        """Take an option that is true or false.
 
         Raises:
             StateStoreError: It is neither.
 
         """
-        text = self.options.pop(name, "false")
+        text = self.options.pop(name, None)
+        if text is None:
+            return default
         flag = FLAGS.get(text.lower())
         if flag is None:
             raise self._invalid_option(name, "true or false", text)

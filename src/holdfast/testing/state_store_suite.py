@@ -17,10 +17,11 @@ from holdfast.testing.checks import STRANGE_KEYS, collect_keys, increment, read_
 from holdfast.testing.concurrency_suite import ConcurrencySuite
 from holdfast.testing.conditions_suite import ConditionsSuite
 from holdfast.testing.listing_suite import ListingSuite
+from holdfast.testing.watch_suite import WatchSuite
 from holdfast.testing.writing_suite import WritingSuite
 
 __all__ = ["STRANGE_KEYS", "StateStoreSuite", "collect_keys", "increment", "read_all"]
 
 
-class StateStoreSuite(WritingSuite, ConditionsSuite, ListingSuite, ConcurrencySuite):
+class StateStoreSuite(WritingSuite, ConditionsSuite, ListingSuite, ConcurrencySuite, WatchSuite):
     """Subclass it and define the fixture ``new_store``."""

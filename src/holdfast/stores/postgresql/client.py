@@ -8,7 +8,6 @@ of two attempts the server rolls one back, even if the first was delayed and arr
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from hashlib import sha256
 
 import psycopg
 
@@ -23,11 +22,11 @@ from holdfast.stores.postgresql.connection import (
     pack_int8,
 )
 from holdfast.stores.postgresql.pool import ConnectionPool
-from holdfast.stores.postgresql.statements import Statements, index_key
+from holdfast.stores.postgresql.statements import Statements, index_key, name_lock
 from holdfast.stores.postgresql.writes import GroupRule, WriteRequest, run_writes
 
 # Of the statements that only one store may run at a time: creating tables, deleting tokens.
-LOCK = int.from_bytes(sha256(b"holdfast: make the table").digest()[:8], "big", signed=True)
+LOCK = name_lock("holdfast: make the table")
 SWEEP_INTERVAL = 500
 """Writes of an event loop between two deletions of old tokens."""
 MAX_KEYS = 256

@@ -24,7 +24,7 @@ import psycopg
 from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGconn, PGresult
-from psycopg.sql import SQL, Identifier
+from psycopg.sql import SQL, Composable
 
 TEXT, BYTEA, INT8 = 25, 17, 20
 TEXT_ARRAY, BYTEA_ARRAY, INT4_ARRAY = 1009, 1001, 1007
@@ -63,10 +63,10 @@ class Statement:
 
     @classmethod
     def build(
-        cls, kind: LiteralString, text: LiteralString, *types: int, **tables: Identifier
+        cls, kind: LiteralString, text: LiteralString, *types: int, **names: Composable
     ) -> Self:
-        """Return a statement for the given tables."""
-        query = SQL(text).format(**tables).as_string().encode()
+        """Return a statement for the given tables and other names."""
+        query = SQL(text).format(**names).as_string().encode()
         return cls(f"holdfast_{sha256(query).hexdigest()[:16]}_{kind}".encode(), query, types)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from hashlib import sha256
 
-from psycopg.sql import SQL, Identifier
+from psycopg.sql import SQL, Identifier, Literal
 
 from holdfast.stores.postgresql.connection import (
     BYTEA,
@@ -104,6 +104,25 @@ DELETE = """WITH held AS MATERIALIZED (
 )
 SELECT etag FROM held"""
 
+# Added to a statement that writes. PostgreSQL sends notifications when a transaction commits, and
+# serializes the commits that send any. So there are none unless a store listens, which then holds
+# the lock (listener.py). The function never returns NULL, so this adds no rows.
+NOTIFY_WRITE = """
+UNION ALL SELECT NULL, NULL
+FROM unnest($9::text[]) WITH ORDINALITY AS written (notification, call)
+WHERE CASE
+    WHEN call - 1 = ANY (ARRAY(SELECT call FROM conflict)) OR ({is_unheard}) THEN false
+    ELSE pg_notify({channel}, notification) IS NULL
+END"""
+NOTIFY_DELETE = """
+UNION ALL SELECT NULL FROM deleted WHERE CASE
+    WHEN ({is_unheard}) THEN false
+    ELSE pg_notify({channel}, $5) IS NULL
+END"""
+# Both in one expression, so that the lock is never kept.
+IS_UNHEARD = """SELECT CASE WHEN pg_try_advisory_lock({lock}) THEN pg_advisory_unlock({lock})
+ELSE false END"""
+
 FIND_DONE = """SELECT 1 FROM {tokens} WHERE token = $1"""
 # One writer at a time, so that two do not wait for each other, and a limited number at once.
 SWEEP_DONE = """WITH turn AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($1) AS ours),
@@ -122,22 +141,38 @@ AND (head, tail) < ($4, $5) ORDER BY head, tail LIMIT (SELECT $3::bigint)"""
 
 
 class Statements:
-    """The statements of a store, whose table has this name, with its schema if any."""
+    """The statements of a store, whose table has this name, with its schema if any.
 
-    def __init__(self, names: list[str]) -> None:
+    Those that write notify the stores that listen on the ``channel``, unless ``notifies`` is False.
+    """
+
+    def __init__(self, names: list[str], *, notifies: bool = True) -> None:
         self.entry_table, self.token_table = names[-1], names[-1] + DONE_SUFFIX
+        self.notifies = notifies
+        self.channel = self.entry_table
+        self.listener_lock = name_lock(f"holdfast: listen to {self.channel}")
         entries, tokens = Identifier(*names), Identifier(*names[:-1], self.token_table)
+        writing = {
+            "entries": entries,
+            "tokens": tokens,
+            "channel": Literal(self.channel),
+            "is_unheard": SQL(IS_UNHEARD).format(lock=Literal(self.listener_lock)),
+        }
         self.get = Statement.build("read", GET, TEXT_ARRAY, BYTEA_ARRAY, entries=entries)
         self.write = Statement.build(
             "write",
-            WRITE,
+            WRITE + NOTIFY_WRITE if notifies else WRITE,
             *(TEXT_ARRAY, BYTEA_ARRAY, TEXT_ARRAY, INT4_ARRAY),
             *(TEXT_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, TEXT_ARRAY),
-            entries=entries,
-            tokens=tokens,
+            *((TEXT_ARRAY,) if notifies else ()),
+            **writing,
         )
         self.delete = Statement.build(
-            "write", DELETE, TEXT, BYTEA, TEXT, TEXT, entries=entries, tokens=tokens
+            "write",
+            DELETE + NOTIFY_DELETE if notifies else DELETE,
+            *(TEXT, BYTEA, TEXT, TEXT),
+            *((TEXT,) if notifies else ()),
+            **writing,
         )
         self.page = Statement.build("page", PAGE, TEXT, TEXT, INT8, entries=entries)
         self.page_below = Statement.build(
@@ -150,6 +185,11 @@ class Statements:
             entries.as_string(): SQL(CREATE_ENTRIES).format(entries=entries).as_string(),
             tokens.as_string(): SQL(CREATE_TOKENS).format(tokens=tokens).as_string(),
         }
+
+
+def name_lock(name: str) -> int:
+    """Return the number of an advisory lock."""
+    return int.from_bytes(sha256(name.encode()).digest()[:8], "big", signed=True)
 
 
 def split_key(key: str) -> tuple[str, str]:

@@ -18,9 +18,11 @@ from holdfast.stores.backend import etag_mismatch_error
 from holdfast.stores.base import Etags
 from holdfast.stores.batch_write import BatchWrite, new_token
 from holdfast.stores.entries import Condition, Entry, Put
+from holdfast.stores.notification import encode_notification
 from holdfast.stores.postgresql.client import LOCK, PostgresClient
 from holdfast.stores.postgresql.connection import Connection, pack_int8, pack_texts
 from holdfast.stores.postgresql.errors import explain_error, format_error
+from holdfast.stores.postgresql.listener import PostgresListener
 from holdfast.stores.postgresql.pool import BlockingPool, ConnectionPool, LoopPool
 from holdfast.stores.postgresql.statements import (
     DONE_SUFFIX,
@@ -64,12 +66,23 @@ class PostgresStateStore(RemoteStateStore[PostgresClient]):
         pool: int = POOL,
         timeout: float = TIMEOUT,
         patience: float = PATIENCE,
+        notify: bool = True,
     ) -> None:
         super().__init__(url, timeout=timeout, patience=patience)
         self._conninfo = conninfo
         self._name = table
-        self._statements = Statements(parse_table_name(table))
+        self._statements = Statements(parse_table_name(table), notifies=notify)
         self._pool_size = pool
+        self.wakes_other_processes = notify
+
+    def _create_listener(self) -> PostgresListener:
+        return PostgresListener(
+            self.display_url,
+            self._conninfo,
+            self._statements,
+            timeout=self._timeout,
+            explain=self._explain_briefly,
+        )
 
     async def _connect(self) -> PostgresClient:
         pool = LoopPool(
@@ -162,6 +175,8 @@ class PostgresStateStore(RemoteStateStore[PostgresClient]):
         token = new_token()
         expected = "" if if_match is None else sanitize_etag(if_match)
         values = [head, digest, expected.encode(), token.encode()]
+        if self._statements.notifies:
+            values.append(encode_notification([key]))
 
         async def delete(connection: Connection) -> bool:
             rows = await connection.run(self._statements.delete, *values)
@@ -217,13 +232,14 @@ def open_url(url: StoreURL) -> PostgresStateStore:
     patience = url.take_number("patience", PATIENCE)
     pool = url.take_count("pool", POOL, least=1)
     table = url.take("table") or TABLE
+    notify = url.take_flag("notify", default=True)
     try:
         conninfo = build_conninfo(url, timeout)
     except psycopg.Error as error:
         raise StateStoreError(
             f"invalid URL {url}: {url.mask(format_error(error))}; the store's own options are "
-            "pool, table, timeout and patience, and all others are libpq's, such as sslmode"
+            "notify, pool, table, timeout and patience, and all others are libpq's, such as sslmode"
         ) from None
     return PostgresStateStore(
-        url, conninfo, table=table, pool=pool, timeout=timeout, patience=patience
+        url, conninfo, table=table, pool=pool, timeout=timeout, patience=patience, notify=notify
     )

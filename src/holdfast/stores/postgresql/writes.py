@@ -9,6 +9,7 @@ import psycopg
 
 from holdfast.errors import ConflictError
 from holdfast.stores.batch_write import BatchWrite
+from holdfast.stores.notification import encode_notification
 from holdfast.stores.postgresql.connection import (
     BYTEA_ARRAY,
     INT4_ARRAY,
@@ -142,9 +143,11 @@ async def write_group(
     tokens = [request.batch.token.encode() for request in requests]
     conflicts: list[ConflictError | psycopg.Error | None] = [None] * len(requests)
     firsts: dict[int, int] = {}
-    for at, found in await connection.run(
-        statements.write, *map(pack_array, ARRAYS, columns), pack_array(TEXT_ARRAY, tokens)
-    ):
+    values = [*map(pack_array, ARRAYS, columns), pack_array(TEXT_ARRAY, tokens)]
+    if statements.notifies:
+        written = ([put.key for put in request.batch.puts] for request in requests)
+        values.append(pack_array(TEXT_ARRAY, list(map(encode_notification, written))))
+    for at, found in await connection.run(statements.write, *values):
         call, number = rows[int.from_bytes(at or b"") - 1][-2:]
         if number <= firsts.setdefault(call, number):
             firsts[call] = number

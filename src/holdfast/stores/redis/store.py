@@ -31,7 +31,9 @@ from holdfast.stores.base import Etags
 from holdfast.stores.batch_write import BatchWrite, new_token
 from holdfast.stores.call_queue import CallQueue, Take
 from holdfast.stores.entries import Condition, Entry, Put
+from holdfast.stores.notification import encode_notification, find_common_prefix
 from holdfast.stores.redis.errors import ConnectError, PoolTimeoutError, explain_error
+from holdfast.stores.redis.listener import RedisListener, find_topic
 from holdfast.stores.remote import PATIENCE, TIMEOUT, RemoteStateStore
 from holdfast.stores.urls import StoreURL
 from holdfast.stores.validation import KeyRange
@@ -39,7 +41,7 @@ from holdfast.stores.validation import KeyRange
 NAMESPACE = "holdfast"
 POOL = 10
 YEAR = 365 * 86_400
-STORE_OPTIONS = ("namespace", "patience", "pool", "timeout")
+STORE_OPTIONS = ("namespace", "notify", "patience", "pool", "timeout")
 DRIVER_OPTIONS = (
     *("client_name", "db", "health_check_interval", "protocol"),
     *("socket_connect_timeout", "socket_keepalive", "socket_timeout"),
@@ -62,10 +64,13 @@ class Script:
         return sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
 
+# A user who may not publish can still write, so these calls may fail.
+#
 # KEYS: the set, the token, the entries of the conditions, the entries to write. ARGV: seconds to
 # keep the token, the number of conditions and their etags, then for each entry to write: key, new
-# etag, condition, expected etag, value. Returns 0 if everything is written, now or by an earlier
-# attempt; otherwise the number of the entry whose condition does not hold, and its etag.
+# etag, condition, expected etag, value; then a channel, empty for none, and the notification.
+# Returns 0 if everything is written, now or by an earlier attempt; otherwise the number of the
+# entry whose condition does not hold, and its etag.
 PUT_SCRIPT = Script("""
 if redis.call('EXISTS', KEYS[2]) == 1 then return {0, false} end
 redis.call('ZCARD', KEYS[1])
@@ -86,10 +91,12 @@ for i = 1, #KEYS - 2 - needed do
   redis.call('ZADD', KEYS[1], 0, ARGV[at - 2])
 end
 redis.call('SET', KEYS[2], '', 'EX', ARGV[1])
+if ARGV[#ARGV - 1] ~= '' then redis.pcall('PUBLISH', ARGV[#ARGV - 1], ARGV[#ARGV]) end
 return {0, false}
 """)
 # KEYS: the set, the token, the entry. ARGV: seconds to keep the token, key, condition, expected
-# etag. Returns whether the entry is deleted, now or by an earlier attempt; if not, its etag.
+# etag, channel, notification. Returns whether the entry is deleted, now or by an earlier attempt;
+# if not, its etag.
 DELETE_SCRIPT = Script("""
 if redis.call('EXISTS', KEYS[2]) == 1 then return {1, false} end
 local found = redis.call('HGET', KEYS[3], 'e')
@@ -98,6 +105,7 @@ if ARGV[3] == 'match' and found ~= ARGV[4] then return {0, found} end
 redis.call('ZREM', KEYS[1], ARGV[2])
 redis.call('DEL', KEYS[3])
 redis.call('SET', KEYS[2], '', 'EX', ARGV[1])
+if ARGV[5] ~= '' then redis.pcall('PUBLISH', ARGV[5], ARGV[6]) end
 return {1, false}
 """)
 
@@ -196,21 +204,32 @@ class RedisStateStore(RemoteStateStore[RedisClient]):
         pool: int = POOL,
         timeout: float = TIMEOUT,
         patience: float = PATIENCE,
+        notify: bool = True,
     ) -> None:
         super().__init__(url, timeout=timeout, patience=patience)
         self._target = target
+        self.wakes_other_processes = notify
         self._pool_size = pool
         tag = b"{holdfast:%b}:" % validate_namespace(namespace)
         self._keys = tag + b"keys"
         self._entry = tag + b"e:"
         self._token = tag + b"d:"
+        self._channel = tag + b"w:"
         # Longer than all attempts of a write take, and a slow one's time on the network.
         self._token_seconds = min(math.ceil(2 * (patience + timeout) + 60), YEAR)
 
-    async def _connect(self) -> RedisClient:
-        pool = ConnectionPool.from_url(
+    def _create_listener(self) -> RedisListener:
+        return RedisListener(
+            lambda: self._create_pool(1).get_connection(),
+            self._channel,
+            timeout=self._timeout,
+            explain=self._explain_briefly,
+        )
+
+    def _create_pool(self, size: int) -> ConnectionPool:
+        return ConnectionPool.from_url(
             self._target,
-            max_connections=self._pool_size,
+            max_connections=size,
             # Less than an attempt's timeout, after which the outcome of a write would be unknown.
             timeout=self._timeout * 0.9,
             socket_timeout=None,
@@ -221,7 +240,9 @@ class RedisStateStore(RemoteStateStore[RedisClient]):
             # RemoteStateStore retries, and knows when a write was already applied.
             retry=Retry(NoBackoff(), 0),
         )
-        redis = Redis.from_pool(pool)
+
+    async def _connect(self) -> RedisClient:
+        redis = Redis.from_pool(self._create_pool(self._pool_size))
         client = RedisClient(redis, self._pool_size)
         await anext(client.lifetime)
         try:
@@ -272,7 +293,10 @@ class RedisStateStore(RemoteStateStore[RedisClient]):
             for put, member, etag in zip(puts, members, batch.etags, strict=True)
         )
         failed, found = await self._write(
-            PUT_SCRIPT, batch.token, [*needed, *members], [b"%d" % len(needed), *expected, *values]
+            PUT_SCRIPT,
+            batch.token,
+            [*needed, *members],
+            [b"%d" % len(needed), *expected, *values, *self._notification([p.key for p in puts])],
         )
         if failed:
             raise batch.conflict(failed - 1, found and found.decode())
@@ -281,11 +305,21 @@ class RedisStateStore(RemoteStateStore[RedisClient]):
     async def _delete(self, key: str, if_match: str | None) -> bool:
         member = key.encode()
         deleted, found = await self._write(
-            DELETE_SCRIPT, new_token(), [member], [member, *encode_condition(if_match)]
+            DELETE_SCRIPT,
+            new_token(),
+            [member],
+            [member, *encode_condition(if_match), *self._notification([key])],
         )
         if not deleted and if_match is not None:
             raise etag_mismatch_error(key, if_match, found and found.decode())
         return bool(deleted)
+
+    def _notification(self, keys: Sequence[str]) -> tuple[bytes, bytes]:
+        """Return the channel and the notification of a write."""
+        if not self.wakes_other_processes or not keys:
+            return b"", b""
+        topic = find_topic(find_common_prefix(keys))
+        return self._channel + topic.encode(), encode_notification(keys)
 
     async def _write(
         self, script: Script, token: str, members: Sequence[bytes], values: Iterable[bytes]
@@ -343,6 +377,7 @@ def open_url(url: StoreURL) -> RedisStateStore:
     patience = url.take_number("patience", PATIENCE)
     pool = url.take_count("pool", POOL, least=1)
     namespace = url.take("namespace", NAMESPACE) or NAMESPACE
+    notify = url.take_flag("notify", default=True)
     known = (*DRIVER_OPTIONS, *(TLS_OPTIONS if url.scheme == "rediss" else ()))
     driver_options = {name: url.options.pop(name) for name in known if name in url.options}
     url.reject_unknown_options((*STORE_OPTIONS, *known))
@@ -363,5 +398,11 @@ def open_url(url: StoreURL) -> RedisStateStore:
     except ValueError as error:
         raise StateStoreError(f"invalid URL {url}: {url.mask(str(error))}") from None
     return RedisStateStore(
-        url, target, namespace=namespace, pool=pool, timeout=timeout, patience=patience
+        url,
+        target,
+        namespace=namespace,
+        pool=pool,
+        timeout=timeout,
+        patience=patience,
+        notify=notify,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -16,6 +17,7 @@ from holdfast.errors import short_repr
 from holdfast.stores.base import Condition, Entry, Etags, Problems, Put, StateStore
 from holdfast.stores.local import run_in_thread
 from holdfast.stores.validation import validate_batch, validate_key, validate_keys, validate_put
+from holdfast.stores.watch import StoreWatch
 
 Result = TypeVar("Result")
 
@@ -40,6 +42,8 @@ class WrappedStateStore(StateStore):
         self.shared = inner.shared
         self.writable = inner.writable
         self.runs_inline = inner.runs_inline
+        self.reports_writes = inner.reports_writes
+        self.wakes_other_processes = inner.wakes_other_processes
 
     async def get(self, key: str) -> Entry | None:
         """Return the entry of a key, or None if there is none."""
@@ -68,6 +72,10 @@ class WrappedStateStore(StateStore):
     ) -> AsyncIterator[str]:
         """Yield the keys that start with a prefix, in code point order."""
         return self.inner.list(prefix, start_after=start_after, limit=limit)
+
+    def watch(self, prefix: str) -> AbstractAsyncContextManager[StoreWatch]:
+        """Watch for writes and deletes of keys that start with a prefix."""
+        return self.inner.watch(prefix)
 
     async def check(self) -> Problems:
         """Check the inner store's structures and return one line per problem."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 
 from holdfast.errors import ConflictError, short_repr
 from holdfast.stores.base import Condition, Entry, Etags, Put, StateStore
@@ -14,6 +14,7 @@ from holdfast.stores.validation import (
     validate_keys,
     validate_range,
 )
+from holdfast.stores.watch import PrefixedWatchContext, StoreWatch
 from holdfast.stores.wrappers.base import WrappedStateStore
 
 
@@ -75,6 +76,11 @@ class PrefixedStateStore(WrappedStateStore):
             limit=limit,
         )
         return self._remove_prefixes(keys)
+
+    def watch(self, prefix: str) -> AbstractAsyncContextManager[StoreWatch]:
+        """Watch for writes and deletes of keys that start with a prefix."""
+        inner = self.inner.watch(self.prefix + validate_range(prefix, "").prefix)
+        return PrefixedWatchContext(inner, self.prefix)
 
     async def _remove_prefixes(self, keys: AsyncIterator[str]) -> AsyncIterator[str]:
         async for key in keys:
