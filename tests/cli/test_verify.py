@@ -32,12 +32,12 @@ def read_rows(text: str) -> list[list[str]]:
 def test_undamaged_store_is_ok(run, sample):
     ran = run("state", "verify")
     assert (ran.code, ran.err) == (0, "")
-    columns = ["result", "agent_id", "session_id", "scope", "events", "snapshots"]
+    columns = ["result", "agent_id", "session_id", "scope", "events", "snapshots", "blobs"]
     assert ran.out.splitlines()[0].split() == columns
     assert read_rows(ran.out) == [
-        ["ok", "ann", "ses_shared", "agent", "2", "0"],
-        ["ok", "bob", "ses_shared", "agent", "2", "0"],
-        ["ok", "research-bot", "ses_1", "agent", "10", "2"],
+        ["ok", "ann", "ses_shared", "agent", "2", "0", "0"],
+        ["ok", "bob", "ses_shared", "agent", "2", "0", "0"],
+        ["ok", "research-bot", "ses_1", "agent", "10", "2", "0"],
     ]
 
 
@@ -153,3 +153,32 @@ def test_repair_restores_a_missing_index_entry(run, sample):
     assert ran.code == 0
     assert f"repaired: {key}" in ran.out.replace("\n", "")
     assert "ses_1" in run("state", "list", "research-bot").out
+
+
+def test_missing_and_unreferenced_blobs_are_reported(run, sample):
+    async def write() -> str:
+        async with holdfast.open_state_store("sqlite:///state.db") as store:
+            session = await holdfast.Session.open(store, agent_id="bot", session_id="ses_blobs")
+            image = await session.attach(b"x" * 700_000)
+            session.set("image", image)
+            await session.commit()
+            prefix = f"{session.location.prefix}blobs/"
+            await store.delete(f"{prefix}{image.digest}/000001")
+            await store.put(f"{prefix}{'0' * 64}/000000", b"left over")
+            return image.digest
+
+    digest = asyncio.run(write())
+    ran = run("state", "verify", "ses_blobs")
+    assert ran.code == 1
+    assert f"blob {digest} of 700000 bytes, which is incomplete: 1 of 2 chunks" in " ".join(
+        ran.out.split()
+    )
+    assert f"left over: blob {'0' * 64} (9 bytes, incomplete): harmless" in " ".join(
+        ran.out.split()
+    )
+    (report,) = json.loads(run("state", "verify", "ses_blobs", "--format", "json").out)
+    assert (report["blobs"], report["blob_bytes"]) == (2, 524288 + 9)
+    assert report["unreferenced_blobs"] == [{"digest": "0" * 64, "size": 9, "is_complete": False}]
+    ran = run("state", "prune", "ses_blobs", "--last", "1", typed="y\n")
+    assert "Delete 0 snapshots and 1 blob of 1 session permanently?" in ran.err
+    assert ran.out.endswith("with 0 events and 1 blob (9 bytes)\n")

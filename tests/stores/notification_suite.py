@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
+import traceback
 
 import pytest
 
@@ -241,3 +243,33 @@ class NotificationSuite:
             with pytest.raises(StateStoreError):
                 await store.get("a/b/1")
         assert asyncio.all_tasks() == before
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+    @async_test
+    async def test_a_forked_child_wakes_its_parent_and_closes_the_store(self, url):
+        async def use_in_child(store):
+            async with store.watch("a/b/") as watch:
+                await drain(watch)
+                await store.put("a/b/1", b"1")
+                await wait_for(watch, "a/b/1")
+            await store.close()
+
+        async with open_state_store(url) as store:
+            await store.get("a/b/1")
+            async with store.watch("a/b/") as watch:
+                await drain(watch)
+                child = os.fork()
+                if not child:
+                    try:
+                        asyncio.run(use_in_child(store))
+                    except BaseException:  # noqa: BLE001 - the child ends here
+                        traceback.print_exc()
+                        os._exit(1)
+                    os._exit(0)
+                await wait_for(watch, "a/b/1")
+                _, status = await asyncio.to_thread(os.waitpid, child, 0)
+                assert os.waitstatus_to_exitcode(status) == 0
+                await drain(watch)
+                assert watch.hears_others
+                await store.put("a/b/2", b"1")
+                await wait_for(watch, "a/b/2")

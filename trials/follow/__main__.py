@@ -143,7 +143,7 @@ class Trial:
         """Compare what was acknowledged and received with the log."""
         async with open_state_store(self.url) as store:
             session = await Session.open(store, agent_id=AGENT, session_id=SESSION)
-            events = session.events
+            events = list(session.events)
         self.report.count("events", len(events))
         ticks = [event.data["tick"] for event in events if event.type == TICK]
         acknowledged = [tick for job in writing for tick in read_lines(job.acknowledged)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from multiprocessing.synchronize import Event as ProcessEvent
 from pathlib import Path
 
-from holdfast import Session, SnapshotLocation, open_state_store
+from holdfast import ConflictError, Session, SnapshotLocation, open_state_store
 from holdfast.snapshots import follow
 from holdfast.snapshots.follow import follow_events
 from holdfast.stores.listener import Listener
@@ -87,10 +87,20 @@ async def commit_ticks(job: Job, stop: ProcessEvent) -> None:
             made = [f"{job.number}-{next(numbers)}" for _ in range(dice.randint(1, 3))]
             for tick in made:
                 session.record(TICK, {"tick": tick})
-            await session.commit(on_conflict="rebase")
+            await commit_at_last(session)
             for tick in made:
                 notes.add(tick)
             await asyncio.sleep(dice.uniform(0, SLOWEST))
+
+
+async def commit_at_last(session: Session) -> None:
+    """Commit, also if other writers are first until ``commit`` gives up."""
+    while True:
+        try:
+            await session.commit(on_conflict="rebase")
+            return
+        except ConflictError:
+            continue
 
 
 def receive(job: Job) -> None:

@@ -4,18 +4,22 @@ A prune deletes blobs that nothing refers to, and counts these sweeps in the man
 refers to blobs is conditional on that count, and every blob was written, or seen in the log, at the
 same count. So a sweep either sees the reference or makes the commit fail, and the writer stores its
 blobs again. They are overwritten even if they exist: a sweep deletes only what it has read, and a
-blob that was written since is another one.
+blob that was written since is another one. Where a commit cannot be conditional, `holds` do the
+same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from holdfast.blobs.contents import BlobContents
+from holdfast.blobs.holds import write_holds
 from holdfast.blobs.keys import CHUNK_SIZE, chunk_key
 from holdfast.blobs.reader import BlobReader, StoredSource
-from holdfast.blobs.source import BlobSource, BytesSource
+from holdfast.blobs.source import BlobSource, BytesSource, ContentSources
+from holdfast.errors import NotFoundError
 from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Put
 from holdfast.values.references import ReferringData, find_digests, find_tokens
@@ -35,6 +39,9 @@ class ReferringEvent(Protocol):
     def encoded_values(self) -> list[bytes]:
         """Return its values in the binary encoding."""
 
+    def referred_digests(self) -> set[str]:
+        """Return the digests of the blobs that its values refer to."""
+
 
 class BlobWriter:
     """Writes the blobs of one session, and knows which ones are safe to refer to."""
@@ -44,6 +51,8 @@ class BlobWriter:
         self.reader = BlobReader(state_store, location_prefix)
         self.offered: dict[str, BlobSource] = {}
         """Attachments that are written when an event refers to them."""
+        self.omitted: set[str] = set()
+        """Blobs that events may refer to although they are not stored."""
         self.origin: BlobReader | None = None
         """The blobs of the session that this one is a fork of."""
         self._known: set[str] = set()
@@ -75,8 +84,8 @@ class BlobWriter:
         for event in events:
             if event.refers:
                 sources.update((each.digest, each) for each in event.sources)
+                referred |= event.referred_digests()
                 for data in event.encoded_values():
-                    referred |= find_digests(data)
                     add_contents(sources, data, self.reader.location_prefix)
                 if is_swept or self.origin is not None:
                     tokens |= find_tokens(event.json)
@@ -85,17 +94,31 @@ class BlobWriter:
                 sources[digest] = self.offered[digest]
         if tokens:
             await self._add_stored(sources, tokens)
-        await self.write([each for each in sources.values() if each.digest not in self._known])
-        for digest in referred - self._known:
-            await self.write([StoredSource(self.reader, digest)])
+        for digest in referred - sources.keys():
+            sources[digest] = StoredSource(self.reader, digest)
+        wanted = [each for each in sources.values() if each.digest not in self._known]
+        await self.write([each for each in wanted if each.digest not in self.omitted])
+        for source in wanted:
+            if source.digest in self.omitted:
+                with suppress(NotFoundError):
+                    await self.write([source])
+
+    async def hold(self, events: Iterable[ReferringEvent]) -> list[str]:
+        """Keep sweeps from deleting what events refer to; return the keys of the holds.
+
+        Raises:
+            StateStoreError: The store failed.
+
+        """
+        digests = {each for event in events if event.refers for each in find_tokens(event.json)}
+        return await write_holds(self.state_store, self.reader.location_prefix, digests)
 
     def release(self, events: Iterable[ReferringEvent]) -> None:
         """Drop the contents of attachments that committed events refer to."""
         for event in events:
             if event.refers and self.offered:
-                for data in event.encoded_values():
-                    for digest in find_digests(data):
-                        self.offered.pop(digest, None)
+                for digest in event.referred_digests():
+                    self.offered.pop(digest, None)
 
     def forget(self) -> None:
         """Store all blobs again with the next commit: the session was created by another writer."""
@@ -143,7 +166,11 @@ def add_contents(sources: dict[str, BlobSource], data: bytes, location_prefix: s
     if not isinstance(data, ReferringData):
         return
     contents = data.contents
-    if not isinstance(contents, BlobContents):
+    if isinstance(contents, ContentSources):
+        for digest in find_digests(data) & contents.keys():
+            if digest not in sources:
+                sources[digest] = contents.source(digest)
+    elif not isinstance(contents, BlobContents):
         for digest in find_digests(data) & contents.keys():
             sources.setdefault(digest, BytesSource(contents[digest], digest))
     elif contents.reader.location_prefix != location_prefix:

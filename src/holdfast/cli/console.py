@@ -37,6 +37,7 @@ from holdfast.errors import (
 )
 from holdfast.extras import MissingExtraError
 from holdfast.stores.urls import StoreURL, StoreURLError
+from holdfast.values.references import keep_references
 from holdfast.workspaces.errors import WorkspaceChangedError, WorkspaceError
 
 P = ParamSpec("P")
@@ -129,6 +130,18 @@ def command(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
             return asyncio.run(function(*arguments, **options))
 
     return run
+
+
+def viewing_command(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """Wrap a coroutine function as a command that shows large values as references."""
+    run = command(function)
+
+    @functools.wraps(run)
+    def view(*arguments: P.args, **options: P.kwargs) -> T:
+        with keep_references():
+            return run(*arguments, **options)
+
+    return view
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import typer
 
 import holdfast
 from holdfast.cli import keys, workspace
+from holdfast.cli.attachment import attachment
 from holdfast.cli.backup import backup
 from holdfast.cli.copy import copy
 from holdfast.cli.delete import delete
@@ -51,6 +52,7 @@ STATE_VERBS: dict[str, Verb] = {
     "list": list_,
     "save": save,
     "diff": diff,
+    "attachment": attachment,
     "verify": verify,
     "restore": restore,
     "fork": fork,

@@ -28,6 +28,7 @@ from holdfast.cli.console import (
 )
 from holdfast.cli.output import Output
 from holdfast.cli.references import find_session, find_sessions, open_existing_store
+from holdfast.cli.tables import format_size
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.keys import SnapshotLocation, location_fields
 from holdfast.snapshots.prune import PruneResult
@@ -91,7 +92,8 @@ async def prune(
 ) -> None:
     """Delete the snapshots that no rule keeps, and reclaim their space.
 
-    The newest snapshot is always kept. Asks for confirmation.
+    The newest snapshot is always kept. Large values and attachments that nothing refers to any
+    more are deleted, too. Asks for confirmation.
 
     Example: holdfast state prune --all --last 10 --daily 7 --protect baseline
     """
@@ -135,16 +137,19 @@ async def confirm_prune(
     archive: SnapshotArchive, locations: list[SnapshotLocation], policy: RetentionPolicy
 ) -> None:
     """Show what would be deleted and ask; do not ask if nothing would be."""
-    snapshots = sessions = 0
+    snapshots = sessions = blobs = 0
     for location in locations:
         plan = await archive.prune(location=location, policy=policy, dry_run=True)
-        if plan.removed or plan.events_removed:
+        if plan.removed or plan.events_removed or plan.blobs_removed:
             snapshots += len(plan.removed)
             sessions += 1
+            blobs += plan.blobs_removed
             if is_interactive():
                 print_prune_result(location, plan, dry_run=True, to=err)
     if sessions:
         removed, pruned = format_count(snapshots, "snapshot"), format_count(sessions, "session")
+        if blobs:
+            removed += f" and {format_count(blobs, 'blob')}"
         confirm(f"Delete {removed} of {pruned} permanently?", yes=False)
 
 
@@ -154,8 +159,12 @@ def print_prune_result(
     """Print the result for one session."""
     verb = "would be deleted" if dry_run else "deleted"
     kept = format_count(len(done.kept), "snapshot")
+    blobs = ""
+    if done.blobs_removed:
+        size = format_size(done.bytes_removed)
+        blobs = f" and {format_count(done.blobs_removed, 'blob')} ({size})"
     print_line(
         f"{location.scope_id}/{location.session_id}: {kept} kept, {len(done.removed)} {verb}, "
-        f"with {format_count(done.events_removed, 'event')}",
+        f"with {format_count(done.events_removed, 'event')}{blobs}",
         to=to,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -20,7 +21,7 @@ from holdfast.cli.console import (
     print_line,
 )
 from holdfast.cli.references import find_sessions, open_existing_store
-from holdfast.cli.tables import Column, print_table
+from holdfast.cli.tables import Column, format_size, print_table
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.keys import location_fields
 from holdfast.snapshots.repair import RepairResult
@@ -32,6 +33,7 @@ COLUMNS = (
     Column("scope", rank=1),
     Column("events", right=True),
     Column("snapshots", right=True),
+    Column("blobs", right=True),
 )
 
 
@@ -56,7 +58,9 @@ async def verify(
     format: FormatOption = Format.table,  # noqa: A002
     store: StoreOption = None,
 ) -> None:
-    """Check hash chains, digests, keyframes and snapshots; exit with 1 if anything is damaged.
+    """Check hash chains, keyframes, snapshots and blobs; exit with 1 if anything is damaged.
+
+    All blobs are read. One that was omitted from an imported document is reported as missing.
 
     Example: holdfast state verify ses_abc123
     """
@@ -76,10 +80,13 @@ async def verify(
                         "ok": found.ok,
                         "events": found.events,
                         "snapshots": found.snapshots,
+                        "blobs": found.blobs,
+                        "blob_bytes": found.blob_bytes,
                         "damage": [
                             {"key": each.key, "problem": each.problem} for each in found.damage
                         ],
                         "leftovers": found.leftovers,
+                        "unreferenced_blobs": [asdict(each) for each in found.unreferenced_blobs],
                         "other_keys": found.other_keys,
                         "repaired": fixed.written,
                         "removed": fixed.removed,
@@ -109,5 +116,11 @@ def print_reports(reports: list[dict[str, Any]]) -> None:
             print_line(f"removed: {key}: left over by a crash or a deleted session")
         for key in report["leftovers"]:
             print_line(f"left over: {key}: harmless; remove it with --repair")
+        for blob in report["unreferenced_blobs"]:
+            size = format_size(blob["size"])
+            what = size if blob["is_complete"] else f"{size}, incomplete"
+            print_line(
+                f"left over: blob {blob['digest']} ({what}): harmless; the next prune removes it"
+            )
         for key in report["other_keys"]:
             print_line(f"ignored: {key}: not written by Holdfast")

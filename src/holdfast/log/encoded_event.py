@@ -23,7 +23,7 @@ from holdfast.state.diff import Changes, Pair
 from holdfast.state.snapshot import Snapshot, stored_changes
 from holdfast.values.binary_encoding import decode, encode
 from holdfast.values.json_encoding import EncodedValue, encode_stored, encode_value
-from holdfast.values.references import find_tokens
+from holdfast.values.references import FILES, find_digests, find_file, find_tokens
 
 NOTHING: Final = encode_value(None)
 
@@ -89,6 +89,18 @@ class EncodedEvent:
     def encoded_values(self) -> list[bytes]:
         """Return its data and the values that it sets, in the binary encoding."""
         return [self._data, *(data for data in self.batch.data if data is not None)]
+
+    def referred_digests(self) -> set[str]:
+        """Return the digests of the blobs that its data and the values that it sets refer to."""
+        found = find_digests(self._data)
+        for at, data in enumerate(self.batch.data):
+            if data is not None:
+                found |= find_digests(data)
+                if self.batch.namespaces[at] == FILES:
+                    file = find_file(decode(bytes(data)))
+                    if file is not None:
+                        found.add(file[0])
+        return found
 
     def mark_digests(self) -> None:
         """Treat any digest in its values as a reference, for values copied from another state."""
@@ -165,7 +177,7 @@ def encode_event(
         else:
             encoded = encode_at(value, path or f"$.{space}.{key}")
         batch.add(space, key, encoded.data)
-        refers |= encoded.refers
+        refers |= encoded.refers or space == FILES
         values.append(encoded.canonical)
         json.append(before_row)
         json.append(_to_json(space))

@@ -92,6 +92,25 @@ def decode_keyframe(key: str, data: bytes) -> Keyframe:
         UnsupportedValueError: A value has a registered type that is not registered here.
 
     """
+    stored = decode_stored_keyframe(key, data)
+    try:
+        rows = msgspec.json.decode(stored.changes, type=StoredChanges)
+        changes = changes_from_rows(rows.set, rows.delete)
+    except (HoldfastError, *MALFORMED) as error:
+        if isinstance(error, IntegrityError | UnsupportedValueError):
+            raise
+        raise damaged_keyframe_error(key, str(error)) from error
+    return Keyframe(stored.seq, stored.hash, tuple(stored.chain), changes, len(stored.changes))
+
+
+def decode_stored_keyframe(key: str, data: bytes) -> StoredKeyframe:
+    """Decode a keyframe and verify its digest; its changes stay text.
+
+    Raises:
+        KeyframeError: It is damaged.
+        InvalidDocumentError: It was written by a newer version of Holdfast.
+
+    """
     try:
         stored = msgspec.json.decode(decompress(data), type=StoredKeyframe)
     except (zlib.error, *MALFORMED) as error:
@@ -101,16 +120,9 @@ def decode_keyframe(key: str, data: bytes) -> Keyframe:
             f"{key} has format {stored.format}, but this version supports {KEYFRAME_FORMAT}; "
             "upgrade Holdfast"
         )
-    try:
-        if hashlib.sha256(stored.changes).hexdigest() != stored.digest:
-            raise damaged_keyframe_error(key, "its content does not match its digest")
-        rows = msgspec.json.decode(stored.changes, type=StoredChanges)
-        changes = changes_from_rows(rows.set, rows.delete)
-    except (HoldfastError, *MALFORMED) as error:
-        if isinstance(error, IntegrityError | UnsupportedValueError):
-            raise
-        raise damaged_keyframe_error(key, str(error)) from error
-    return Keyframe(stored.seq, stored.hash, tuple(stored.chain), changes, len(stored.changes))
+    if hashlib.sha256(stored.changes).hexdigest() != stored.digest:
+        raise damaged_keyframe_error(key, "its content does not match its digest")
+    return stored
 
 
 def compress(text: bytes) -> bytes:

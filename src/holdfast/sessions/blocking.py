@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Self, TypeVar, cast, overload
 from weakref import WeakValueDictionary
 
+from holdfast.documents.blobs import EMBED, Attachments
 from holdfast.documents.document import Document
 from holdfast.errors import short_repr
 from holdfast.log.event import Event
@@ -300,17 +301,22 @@ class BlockingSession(BaseSession):
         return sync(self._session.last_finished())
 
     def export(
-        self, *, at: str | int | None = None, tags: Mapping[str, str] | None = None
+        self,
+        *,
+        at: str | int | None = None,
+        tags: Mapping[str, str] | None = None,
+        attachments: Attachments = EMBED,
     ) -> Document:
         """Return the committed state and its events as a document. See `Session.export`.
 
         Raises:
             NotFoundError: The session has no such snapshot or event, or it was pruned.
             IntegrityError: The stored log or a keyframe is damaged.
+            DocumentTooLargeError: The attachments are too large to be embedded.
             StateStoreError: The store failed.
 
         """
-        return sync(self._session.export(at=at, tags=tags))
+        return sync(self._session.export(at=at, tags=tags, attachments=attachments))
 
     def verify(self) -> Verification:
         """Check everything that is stored: hash chain, digests, keyframes and snapshots.

@@ -17,6 +17,7 @@ from typing import Self, TypeVar, cast, overload
 from weakref import WeakValueDictionary
 
 from holdfast.blobs.source import BlobSource
+from holdfast.documents.blobs import EMBED, Attachments
 from holdfast.documents.document import Document
 from holdfast.documents.export import export_document
 from holdfast.errors import NotFoundError, short_repr
@@ -52,7 +53,7 @@ from holdfast.snapshots.tool_calls import ToolCallIndex
 from holdfast.snapshots.verify import Verification
 from holdfast.stores.base import StateStore
 from holdfast.stores.local import RUN_INLINE
-from holdfast.values.references import Attachment, find_digests
+from holdfast.values.references import Attachment
 from holdfast.workspaces.reports import RestoreReport
 from holdfast.workspaces.scan import MAX_FILE_SIZE, MAX_TOTAL_SIZE
 
@@ -365,10 +366,7 @@ class Session(BaseSession):
         event.sources = sources
         event.mark_digests()
         if event.refers and isinstance(target, str | int):
-            self.committer.blobs.add_known(
-                (digest for each in event.encoded_values() for digest in find_digests(each)),
-                manifest.blob_sweeps,
-            )
+            self.committer.blobs.add_known(event.referred_digests(), manifest.blob_sweeps)
         await self.commit()
         await self.committer.load_contents()
         self._saver.parent_id = snapshot_id or self._saver.parent_id
@@ -414,22 +412,35 @@ class Session(BaseSession):
         return fork
 
     async def export(
-        self, *, at: str | int | None = None, tags: Mapping[str, str] | None = None
+        self,
+        *,
+        at: str | int | None = None,
+        tags: Mapping[str, str] | None = None,
+        attachments: Attachments = EMBED,
     ) -> Document:
         """Return the committed state and its events as a document.
 
-        ``at`` selects a durable snapshot by its id, or an event by its number.
+        ``at`` selects a durable snapshot by its id, or an event by its number. ``attachments`` is
+        where large values and attachments go: ``"embed"`` reads them into the document,
+        ``"folder"`` reads them from the store on demand, for `SnapshotManager.to_file`, and
+        ``"omit"`` leaves them out.
 
         Raises:
             NotFoundError: The session has no such snapshot or event, or it was pruned.
             IntegrityError: The stored log or a keyframe is damaged.
+            DocumentTooLargeError: The attachments are too large to be embedded.
             StateStoreError: The store failed.
 
         """
         wanted = validate_tags(tags)
-        if isinstance(at, int):
-            return await export_document(self.archive, self.location, seq=at, tags=wanted)
-        return await export_document(self.archive, self.location, snapshot_id=at, tags=wanted)
+        return await export_document(
+            self.archive,
+            self.location,
+            snapshot_id=None if isinstance(at, int) else at,
+            seq=at if isinstance(at, int) else None,
+            tags=wanted,
+            attachments=attachments,
+        )
 
     async def verify(self) -> Verification:
         """Check everything that is stored: hash chain, digests, keyframes and snapshots.

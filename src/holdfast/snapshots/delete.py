@@ -3,15 +3,22 @@
 A deletion marks the session with the incarnations to delete, deletes their manifests, then every
 entry that no current manifest names, then the mark. After a crash the next reader resumes it. A
 session that is created under the same id in the middle of a deletion is left alone.
+
+Blobs belong to no incarnation in particular. They are deleted if no session exists or is being
+created, on the condition that they are unchanged since before the manifests were read: a creator
+claims the session in the manifest before it writes its blobs. Otherwise a prune of the new session
+deletes those that it does not need.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from holdfast.blobs.keys import blobs_prefix, parse_chunk_key
+from holdfast.blobs.reader import CHUNKS_PER_READ
 from holdfast.errors import ConflictError, IntegrityError
 from holdfast.snapshots.discovery import find_first_key, find_index_keys, find_locations
 from holdfast.snapshots.envelope import decode_envelope
@@ -24,7 +31,7 @@ from holdfast.snapshots.keys import (
 )
 from holdfast.snapshots.manifest import SnapshotManifest, decode_manifest, read_manifests
 from holdfast.stores.base import StateStore
-from holdfast.stores.batch_read import iterate_entries, read_entries
+from holdfast.stores.batch_read import iterate_entries, read_entries, split_batches
 from holdfast.stores.entries import Entry
 
 ATTEMPTS = 8
@@ -209,11 +216,18 @@ class Deletion:
         prefixes = [session_prefix(self.session_id)]
         if self.locations is not None:
             prefixes = sorted(each.prefix for each in self.locations)
-        keys = [
-            key for each in prefixes async for key in self.state_store.list(each) if key != mark
-        ]
+        keys, chunks = [], []
+        for each in prefixes:
+            async for key in self.state_store.list(each):
+                if is_chunk(key):
+                    chunks.append(key)
+                elif key != mark:
+                    keys.append(key)
+        etags = await self._read_etags(chunks)
         # Read after the listing: a session whose creation starts later is not in the list.
-        locations = {location for key in keys if (location := parse_location(key)) is not None}
+        locations = {
+            location for key in (*keys, *chunks) if (location := parse_location(key)) is not None
+        }
         current = await read_manifests(self.state_store, locations, creating=True)
         # Snapshots before keyframes before the log: what is listed until then can be loaded.
         keys.sort(key=lambda key: ("/keyframes/" in key) + 2 * ("/log/" in key))
@@ -228,7 +242,22 @@ class Deletion:
             ):
                 continue
             deleted += await self._delete_entry(key, entry)
+        # Blobs last: what is listed until then can be loaded.
+        for key, etag in etags.items():
+            if parse_location(key) in current:
+                continue
+            if etag is None and (await self._read_etags([key])).get(key) is not None:
+                continue  # written again since
+            deleted += await self._delete_key(key, etag)
         return deleted
+
+    async def _read_etags(self, keys: Sequence[str]) -> dict[str, str | None]:
+        """Return the etags of chunks, holding a few in memory; None for one that is damaged."""
+        etags: dict[str, str | None] = {}
+        for batch in split_batches(keys, CHUNKS_PER_READ):
+            for key, entry in (await read_entries(self.state_store, batch)).items():
+                etags[key] = entry.etag if isinstance(entry, Entry) else None
+        return etags
 
     def _is_other(self, manifest: SnapshotManifest) -> bool:
         """Tell whether a manifest is that of an incarnation that is not to be deleted."""
@@ -237,10 +266,22 @@ class Deletion:
 
     async def _delete_entry(self, key: str, entry: Entry | IntegrityError) -> int:
         """Delete an entry unless it has changed; return how many were deleted."""
+        return await self._delete_key(key, entry.etag if isinstance(entry, Entry) else None)
+
+    async def _delete_key(self, key: str, etag: str | None) -> int:
         with suppress(ConflictError):
-            etag = entry.etag if isinstance(entry, Entry) else None
             return int(await self.state_store.delete(key, if_match=etag))
         return 0
+
+
+def is_chunk(key: str) -> bool:
+    """Tell whether a key is that of a chunk of a blob."""
+    location = parse_location(key) if "/blobs/" in key else None
+    return (
+        location is not None
+        and key.startswith(blobs_prefix(location.prefix))
+        and parse_chunk_key(location.prefix, key) is not None
+    )
 
 
 def decode_deletion_mark(entry: Entry | None) -> frozenset[str]:

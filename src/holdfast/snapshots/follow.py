@@ -24,21 +24,23 @@ from holdfast.log.segment import Segment, decode_segment
 from holdfast.log.timeline import Timeline
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.manifest import StoredManifest, read_manifest, select_manifest
-from holdfast.snapshots.shared_read import read_shared
+from holdfast.snapshots.shared_read import SharedPoll, share_read
 from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Entry
 from holdfast.stores.local import run_in_thread
 
 FIRST_PAUSE, MAX_PAUSE = 0.01, 1.0
 """Seconds between reads of a log that does not grow: the first pause, doubled up to the last."""
+MIN_PAUSE_READS = 4
+"""How many times as long as a read a pause is at least: polling must not overload a store."""
 SAFETY_PAUSE = 3.0
 """Seconds after which a follower reads without being woken: a wake-up may have been lost."""
 CHECK_SECONDS = 30.0
 """Seconds after which a follower looks for a gap, in a log that does not grow."""
 PAGE_SIZE = 16
 """How many segments are read at once to catch up. They are in memory while the caller is slow."""
-SINGLE_READS = 2
-"""After so many segments that were read one by one, a page is read."""
+SINGLE_READS = 4
+"""After so many segments that were read one by one, a page is read, which needs a listing."""
 LARGE = 256 * 1024
 """The size in bytes from which a segment is decoded in a thread."""
 
@@ -113,7 +115,11 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
         self._found = 0
         """How many reads in a row found as much as they could."""
         self._context = state_store.watch(location.prefix)
+        self._is_woken = True
+        """Whether the last wait ended because of a write."""
         self._pause = FIRST_PAUSE
+        self._read_seconds = 0.0
+        """How long the last read took."""
         self._checked_at = time.monotonic()
 
     async def events(self) -> AsyncGenerator[Event, None]:
@@ -129,10 +135,12 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
         Raises what `follow_events` does.
         """
         self._watch = await self._context.__aenter__()
+        self._poll = SharedPoll.get(self._state_store, self._location.prefix)
+        self._poll.followers += 1
         try:
             await self._open()
         except BaseException:
-            await self._context.__aexit__(*sys.exc_info())
+            await self.__aexit__(*sys.exc_info())
             raise
         return self
 
@@ -142,6 +150,7 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._poll.followers -= 1
         await self._context.__aexit__(kind, error, trace)
 
     async def receive(self, seconds: float | None = None) -> list[Event]:
@@ -161,9 +170,8 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
             if self._segments or self._problem is not None:
                 continue
             await self._check_continuity()
-            if end is not None and time.monotonic() >= end:
+            if not await self._wait(end):
                 return []
-            await self._wait(end)
 
     # ------------------------------------------------------------------------------------ start
 
@@ -176,7 +184,7 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
             if self._incarnation is not None:
                 raise self._deleted_error()
             is_new = True
-            await self._wait()
+            await self._wait(None)
         self._pause = FIRST_PAUSE
         self._use(stored)
         self._position = Position(self._after or stored.manifest.log_start.seq)
@@ -244,10 +252,11 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
         """
         is_page = self._found >= SINGLE_READS
         count = 0
+        started = time.monotonic()
         try:
             if is_page:
-                page: SegmentPage = dict.fromkeys(await self._list_keys(PAGE_SIZE))
-                page |= await self._state_store.get_many(page)
+                name = (self._log.prefix, self._position.seq)
+                page = await share_read(self._state_store, name, self._read_page)
             else:
                 page = await self._read_next()
             if page:
@@ -263,19 +272,32 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
             self._position, self._last_key = Position(last.last, last.hash), last.key
             self._checked_at = time.monotonic()
             self._pause = FIRST_PAUSE
+            if not self._is_woken:
+                self._poll.wake_others(last.key)
+                self._is_woken = True
+        else:
+            self._poll.note_end(self._position.seq, started)
+        self._read_seconds = time.monotonic() - started
         is_more = count == (PAGE_SIZE if is_page else 1)
         self._found = self._found + 1 if is_more else 0
 
     async def _read_next(self) -> SegmentPage:
         """Read the manifest and the next segment, in one call."""
         next_key = self._log.key(self._position.seq + 1)
-        found = await read_shared(self._state_store, self._location.manifest_key, next_key)
+        keys = (self._location.manifest_key, next_key)
+        found = await share_read(self._state_store, keys, lambda: self._state_store.get_many(keys))
         self._check(found)
         if next_key in found:
             return {next_key: found[next_key]}
         if self._position.seq < self._stored.manifest.log_start.seq:
             raise self._pruned_error()
         return {}
+
+    async def _read_page(self) -> SegmentPage:
+        """List the next segments, and read them."""
+        page: SegmentPage = dict.fromkeys(await self._list_keys(PAGE_SIZE))
+        page |= await self._state_store.get_many(page)
+        return page
 
     async def _list_keys(self, limit: int) -> list[str]:
         """List the keys of the next segments."""
@@ -284,16 +306,25 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
         listing = self._state_store.list(self._log.prefix, start_after=start, limit=limit)
         return [key async for key in listing if self._log.is_segment_key(key)]
 
-    async def _wait(self, end: float | None = None) -> None:
-        """Wait until something was written, or some time passed."""
-        if self._watch.hears_others:
-            pause = SAFETY_PAUSE
-        else:
-            pause = self._pause
-            self._pause = min(2 * pause, MAX_PAUSE)
-        if end is not None:
-            pause = min(pause, max(0.0, end - time.monotonic()))
-        await self._watch.wait(pause)
+    async def _wait(self, end: float | None) -> bool:
+        """Wait until it is time to read again; return False if the end comes first."""
+        while True:
+            if self._state_store.wakes_other_processes:
+                pause = SAFETY_PAUSE
+            else:
+                pause = max(self._pause, MIN_PAUSE_READS * self._read_seconds)
+                self._pause = min(2 * self._pause, MAX_PAUSE)
+            now = time.monotonic()
+            left = pause if end is None else min(pause, end - now)
+            if left <= 0:
+                return False
+            self._is_woken = await self._watch.wait(left)
+            if self._is_woken:
+                return True
+            # Another follower of the same log may have read just now.
+            now = time.monotonic()
+            if not self._poll.is_fresh(self._position.seq, now, pause):
+                return end is None or now < end
 
     # ----------------------------------------------------------------------------------- checks
 

@@ -10,6 +10,7 @@ ordered so that a crash between any two loses nothing, and the next prune resume
     4. record the cutoff in the manifest                the log now starts here
     5. replace segments before the cutoff by tombstones, delete unreferenced keyframes
     6. delete tombstones older than a day
+    7. delete the blobs that nothing refers to any more (see `sweep`)
 
 A tombstone makes a stale writer's commit fail with ConflictError instead of succeeding in the
 middle of a pruned log. A writer that was idle for some seconds reads the manifest before it writes,
@@ -24,10 +25,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from holdfast.blobs.keys import blobs_prefix
 from holdfast.errors import ConflictError, IntegrityError, NotFoundError
 from holdfast.log.event_log import Position
 from holdfast.log.segment import decode_segment, encode_tombstone
 from holdfast.log.timeline import BaseKeyframe, Timeline
+from holdfast.snapshots.blob_references import PlannedPrune, find_state_digests
 from holdfast.snapshots.discovery import find_first_key
 from holdfast.snapshots.history import delete_history_record, list_history
 from holdfast.snapshots.incarnation import Incarnation
@@ -35,6 +38,7 @@ from holdfast.snapshots.keys import SnapshotLocation, deletion_mark_key
 from holdfast.snapshots.manifest import SnapshotManifest, read_manifest, select_manifest
 from holdfast.snapshots.records import SnapshotInfo, decode_record
 from holdfast.snapshots.retention import RetentionPolicy
+from holdfast.snapshots.sweep import SweepResult, predict_sweep, sweep_blobs
 from holdfast.stores.base import StateStore
 from holdfast.stores.batch_read import iterate_entries, read_entries, require_entry
 from holdfast.stores.local import pause
@@ -51,6 +55,10 @@ class PruneResult:
     removed: list[str] = field(default_factory=list)
     events_removed: int = 0
     dry_run: bool = False
+    blobs_removed: int = 0
+    """Large values and attachments that nothing referred to any more."""
+    bytes_removed: int = 0
+    """Their size in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +80,7 @@ async def prune_session(
     *,
     dry_run: bool = False,
 ) -> PruneResult:
-    """Delete the snapshots of a session that the policy does not keep.
+    """Delete the snapshots of a session that the policy does not keep, and unreferenced blobs.
 
     Raises:
         ConflictError: The session was deleted or changed in every attempt; nothing that is kept
@@ -96,26 +104,42 @@ async def prune_session(
         max(0, cutoff.seq - before.log_start.seq),
         dry_run,
     )
-    if dry_run:
-        return result
     timeline = Timeline(state_store, location.prefix, before.incarnation)
-    if (
-        not expired
-        and cutoff == before.log_start
-        and before.pending_log_start is None
-        and not await has_segments_before(timeline, cutoff)
-    ):
-        return result
-    # A concurrent writer may be about to base a keyframe on the last one.
-    spared = (await timeline.list_keyframe_seqs())[-1:]
     needed = [info for info in kept if info.seq <= cutoff.seq]
     if latest is not None and latest.seq <= cutoff.seq:
         needed.append(latest)
+    if dry_run:
+        swept = await predict_prune(timeline, location, before, cutoff, needed)
+        return replace(result, blobs_removed=len(swept.digests), bytes_removed=swept.size)
+    if (
+        expired
+        or cutoff != before.log_start
+        or before.pending_log_start is not None
+        or await has_segments_before(timeline, cutoff)
+    ):
+        await prune_log(timeline, location, stored, expired, needed, cutoff, now)
+    swept = await sweep_blobs(state_store, location, now)
+    return replace(result, blobs_removed=len(swept.digests), bytes_removed=swept.size)
+
+
+async def prune_log(
+    timeline: Timeline,
+    location: SnapshotLocation,
+    stored: StoredSnapshots,
+    expired: list[SnapshotInfo],
+    needed: list[SnapshotInfo],
+    cutoff: Position,
+    now: dt.datetime,
+) -> None:
+    """Delete expired snapshots and the log up to a cutoff; ``needed`` are kept snapshots there."""
+    state_store, before, latest = timeline.state_store, stored.manifest, stored.latest
+    # A concurrent writer may be about to base a keyframe on the last one.
+    spared = (await timeline.list_keyframe_seqs())[-1:]
     await write_keyframes(timeline, location, needed)
     if cutoff.seq > before.log_start.seq:
         await record_cutoff(state_store, location, before, cutoff, now, is_reached=False)
         # A snapshot saved since the listing is found here, or its writer sees the pending cutoff.
-        known = {info.snapshot_id for info in records}
+        known = {info.snapshot_id for info in stored.records}
         again = await read_snapshots(state_store, location, before.incarnation)
         late = [
             info
@@ -126,7 +150,7 @@ async def prune_session(
         if newest is not None and newest != latest and newest.seq <= cutoff.seq:
             late.append(newest)
         await write_keyframes(timeline, location, late)
-        needed += late
+        needed = [*needed, *late]
     for info in expired:
         await delete_record(state_store, location, info)
     if cutoff.seq > before.log_start.seq:
@@ -138,7 +162,31 @@ async def prune_session(
         for key, etag in old.items():
             with suppress(ConflictError):  # a concurrent prune was faster
                 await state_store.delete(key, if_match=etag)
-    return result
+
+
+async def predict_prune(
+    timeline: Timeline,
+    location: SnapshotLocation,
+    manifest: SnapshotManifest,
+    cutoff: Position,
+    needed: list[SnapshotInfo],
+) -> SweepResult:
+    """Return the blobs that a prune would delete, without writing."""
+    if await find_first_key(timeline.state_store, blobs_prefix(location.prefix)) is None:
+        return SweepResult()
+    seqs = await timeline.list_keyframe_seqs()
+    wanted = {*seqs[-1:], *(seq for seq in seqs if seq >= cutoff.seq)}
+    states = []
+    for info in needed:
+        loaded = await timeline.load(info.seq, near=info.keyframe)
+        wanted.update(loaded.base_keyframe.chain)
+        states.append(loaded.store.snapshot())
+    for seq in sorted(wanted):
+        wanted |= set(await read_chain(timeline, seq))
+    planned = PlannedPrune(cutoff.seq, frozenset(wanted))
+    return await predict_sweep(
+        timeline.state_store, location, manifest, planned, find_state_digests(states)
+    )
 
 
 def find_cutoff(

@@ -1,8 +1,8 @@
 """Repair the derived entries of a session: its manifest, its index entry, and leftovers.
 
 The log and the snapshots are never changed. What a repair writes follows from them. What it deletes
-belongs to no session: entries of deleted incarnations, of interrupted creations, and replaced index
-entries.
+belongs to no session: entries of deleted incarnations, of interrupted creations, replaced index
+entries, and blobs that nothing refers to. Those are deleted by a sweep, as in a prune.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import datetime as dt
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from holdfast.blobs.keys import blobs_prefix
 from holdfast.errors import ConflictError, IntegrityError
 from holdfast.log.event_log import Position
 from holdfast.log.segment import decode_segment
@@ -21,6 +22,7 @@ from holdfast.snapshots.incarnation import INDEX_VALUE
 from holdfast.snapshots.keys import SnapshotLocation, index_key
 from holdfast.snapshots.manifest import SnapshotManifest, decode_manifest
 from holdfast.snapshots.records import decode_record
+from holdfast.snapshots.sweep import sweep_blobs
 from holdfast.snapshots.verify import verify_session
 from holdfast.stores.base import StateStore
 from holdfast.stores.batch_read import iterate_entries, read_entries, require_entry
@@ -29,7 +31,7 @@ from holdfast.stores.entries import Entry
 
 @dataclass(slots=True)
 class RepairResult:
-    """The keys that a repair wrote and deleted."""
+    """The keys that a repair wrote and deleted; of a deleted blob, the prefix of its chunks."""
 
     written: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
@@ -71,6 +73,8 @@ async def repair_session(state_store: StateStore, location: SnapshotLocation) ->
         with suppress(ConflictError):
             await state_store.delete(key, if_match=getattr(found, "etag", None))
             result.removed.append(key)
+    swept = await sweep_blobs(state_store, location, dt.datetime.now(dt.UTC))
+    result.removed += [f"{blobs_prefix(location.prefix)}{digest}" for digest in swept.digests]
     return result
 
 
@@ -102,6 +106,8 @@ async def rebuild_manifest(
         updated_at=now,
         active_at=last.events()[-1].at if first and last else now,
         log_start=log_start if log_start.seq else Position(),
+        # Greater than the lost count: writers must not take it for the one that they know.
+        blob_sweeps=int(now.timestamp()),
         extra={} if known is None else known.extra,
     )
 

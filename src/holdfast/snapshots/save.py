@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import random
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
+from holdfast.blobs.holds import HOLD_AGE, delete_holds
 from holdfast.blobs.writer import BlobWriter
 from holdfast.errors import ConflictError, IntegrityError, NotFoundError
 from holdfast.log.encoded_event import encode_changes, new_event
@@ -73,38 +75,85 @@ async def write_segment(
             at = event.at
             if event.type not in PASSIVE_EVENT_TYPES and (active_at is None or active_at < at):
                 active_at = at
-        for _ in range(ATTEMPTS):
-            sweeps = incarnation.manifest.blob_sweeps if refers else None
-            if sweeps is not None:
-                await blobs.store(segment.recorded, sweeps)
-            try:
-                await incarnation.write(
-                    [segment.put],
-                    records,
-                    end=segment.after,
-                    seen=seen,
-                    active_at=active_at,
-                    sweeps=sweeps,
-                )
-                break
-            except SweptError as error:
-                swept = error
+        if not refers:
+            await incarnation.write(
+                [segment.put], records, end=segment.after, seen=seen, active_at=active_at
+            )
+        elif incarnation.state_store.conditional_put_many:
+            await append_referring(incarnation, segment, records, blobs, seen, active_at)
         else:
-            raise swept
-        if refers and incarnation.manifest.blob_sweeps != sweeps:
-            # A store without conditions: the sweep was found after the write.
-            await blobs.store(segment.recorded, incarnation.manifest.blob_sweeps)
+            await append_held(incarnation, segment, records, blobs, seen, active_at)
     else:
         started_at = segment.recorded[0].at
         active_at = started_at if origin_active_at is None else min(started_at, origin_active_at)
         if refers:
             # A deletion of an earlier session spares the blobs of one that is being created.
             await incarnation.claim(started_at=started_at, active_at=active_at)
-            await blobs.store(segment.recorded, 0)
+            await blobs.store(segment.recorded, incarnation.manifest.blob_sweeps)
         await incarnation.create([segment.put], records, started_at=started_at, active_at=active_at)
     if refers:
         blobs.release(segment.recorded)
     timeline.advance(segment.end, len(segment.put.value))
+
+
+async def append_referring(
+    incarnation: Incarnation,
+    segment: PreparedSegment,
+    records: Sequence[Put],
+    blobs: BlobWriter,
+    seen: Sequence[Segment],
+    active_at: dt.datetime | None,
+) -> None:
+    """Write blobs, then the segment that refers to them, provided that no sweep was in between."""
+    for _ in range(ATTEMPTS):
+        sweeps = incarnation.manifest.blob_sweeps
+        await blobs.store(segment.recorded, sweeps)
+        try:
+            await incarnation.write(
+                [segment.put],
+                records,
+                end=segment.after,
+                seen=seen,
+                active_at=active_at,
+                sweeps=sweeps,
+            )
+        except SweptError as error:
+            swept = error
+        else:
+            return
+    raise swept
+
+
+async def append_held(
+    incarnation: Incarnation,
+    segment: PreparedSegment,
+    records: Sequence[Put],
+    blobs: BlobWriter,
+    seen: Sequence[Segment],
+    active_at: dt.datetime | None,
+) -> None:
+    """Like `append_referring`, on a store where the write cannot be conditional on sweeps.
+
+    If the outcome is unknown, the hold stays: the segment may be written later.
+    """
+    state_store = incarnation.state_store
+    await blobs.store(segment.recorded, incarnation.manifest.blob_sweeps)
+    held: list[str] = []
+    try:
+        for _ in range(ATTEMPTS):
+            since = time.monotonic()
+            held += await blobs.hold(segment.recorded)
+            await incarnation.refresh(segment.after, seen)
+            await blobs.store(segment.recorded, incarnation.manifest.blob_sweeps)
+            if time.monotonic() - since < HOLD_AGE.total_seconds() / 2:
+                break
+        await incarnation.write(
+            [segment.put], records, end=segment.after, seen=seen, active_at=active_at
+        )
+    except (ConflictError, NotFoundError):
+        await delete_holds(state_store, held)
+        raise
+    await delete_holds(state_store, held)
 
 
 @dataclass(slots=True)

@@ -1,22 +1,35 @@
-"""Verify everything stored of a session: fold the log again, and compare all the rest with it."""
+"""Verify everything stored of a session: fold the log again, and compare all the rest with it.
+
+A blob that was omitted from an imported document is reported as missing, like any other.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-from holdfast.errors import HoldfastError, StateStoreError
+from holdfast.errors import HoldfastError, IntegrityError, StateStoreError
 from holdfast.log.changes import fold_changes
 from holdfast.log.event_log import Damage, Position
 from holdfast.log.keyframe import Keyframe
 from holdfast.log.timeline import Timeline
+from holdfast.snapshots.blob_references import find_referenced
 from holdfast.snapshots.discovery import find_incarnations, find_index_keys
 from holdfast.snapshots.history import list_history
 from holdfast.snapshots.keys import SnapshotLocation, index_key
 from holdfast.snapshots.manifest import SnapshotManifest, read_manifest
 from holdfast.snapshots.order import decode_id_entry, id_entry_key
 from holdfast.snapshots.records import SnapshotInfo, decode_record
+from holdfast.snapshots.sweep import list_chunks
+from holdfast.snapshots.verify_blobs import (
+    BlobReferences,
+    StoredContent,
+    UnreferencedBlob,
+    find_blob_damage,
+    read_blob,
+)
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 from holdfast.stores.base import StateStore
@@ -27,6 +40,8 @@ OWN_KEYS = {
     "log/": r"(?:[^/]+/)?[0-9]{12}\.json",
     "keyframes/": r"(?:[^/]+/)?[0-9]{12}\.json\.gz",
     "snapshots/immutable_history/": r"snapshot_[A-Za-z0-9_-]{1,256}\.json",
+    "blobs/": r"[0-9a-f]{64}/[0-9]{6}",
+    "blob_holds/": r"[0-9a-f-]{36}\.json",
 }
 """What keys below these parts of a location look like. An incarnation may precede a number."""
 
@@ -39,9 +54,13 @@ class Verification:
     segments: int = 0
     keyframes: int = 0
     snapshots: int = 0
+    blobs: int = 0
+    blob_bytes: int = 0
     damage: list[Damage] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
     """Harmless keys that a crash or a deletion left behind; a repair deletes them."""
+    unreferenced_blobs: list[UnreferencedBlob] = field(default_factory=list)
+    """Harmless blobs that a crash left behind, or of a running commit; a prune deletes them."""
     other_keys: list[str] = field(default_factory=list)
     """Keys that Holdfast did not write, such as an editor's backup files. They are ignored."""
 
@@ -52,7 +71,7 @@ class Verification:
 
 
 async def verify_session(state_store: StateStore, location: SnapshotLocation) -> Verification:
-    """Verify the hash chain, the digests, the keyframes and every snapshot of a session.
+    """Verify the hash chain, the digests, the keyframes, the snapshots and the blobs of a session.
 
     A concurrent prune can look like damage. So damage is reported only if it is found twice.
     """
@@ -93,6 +112,7 @@ class Verifier:
         self.states: dict[int, Snapshot] = {}
         """The state at each readable keyframe."""
         self.frames: dict[int, Keyframe] = {}
+        self.references = BlobReferences()
         self.store = Store(max_history=0)
         self.is_state_known = True
         """Whether ``store`` is the fold of the log so far; not so after a damaged segment."""
@@ -112,6 +132,8 @@ class Verifier:
             if seq > end.seq:
                 self._report(self.timeline.key(seq), f"it is after the end of the log at {end.seq}")
         await self._verify_index()
+        self._add_keyframe_references({info.seq for _, info in infos}, log_start.seq)
+        await self._verify_blobs()
         return self.result
 
     async def _fold_log(self, log_start: Position, wanted: set[int]) -> Position:
@@ -136,6 +158,7 @@ class Verifier:
                 self.result.events += 1
                 if event.seq > log_start.seq:
                     fold_changes(self.store, [event.changes])
+                self.references.add_event(each.key, event)
                 if event.seq in wanted:
                     self.hashes[event.seq] = event.hash
                 if event.seq in self.frames:
@@ -316,6 +339,33 @@ class Verifier:
             self.is_state_known = True
         elif any(self.store.snapshot().diff(self.states[seq]).values()):
             self._report(key, "its state is not the fold of the log")
+
+    # -------------------------------------------------------------------------------- blobs
+
+    def _add_keyframe_references(self, snapshots: set[int], log_start: int) -> None:
+        """Add the references of the keyframes that a load may read."""
+        needed = {seq for seq in self.frames if seq >= log_start or seq in snapshots}
+        needed.update(*(self.frames[seq].chain for seq in needed))
+        for seq in sorted(needed & self.frames.keys()):
+            self.references.add_keyframe(self.timeline.key(seq), self.frames[seq])
+
+    async def _verify_blobs(self) -> None:
+        """Read every blob, and compare them with the references."""
+        stored: dict[str, StoredContent] = {}
+        for digest, keys in (await list_chunks(self.state_store, self.location)).items():
+            stored[digest] = await read_blob(self.state_store, digest, keys)
+        self.result.blobs = len(stored)
+        self.result.blob_bytes = sum(each.size for each in stored.values())
+        self.result.damage += find_blob_damage(self.location, self.references, stored)
+        others = {digest for digest in stored if digest not in self.references.origins}
+        if others:
+            with suppress(IntegrityError):  # reported already; what is referred to is not known
+                manifest = self.manifest or SnapshotManifest()
+                others -= await find_referenced(self.state_store, self.location, manifest, others)
+                self.result.unreferenced_blobs = [
+                    UnreferencedBlob(digest, stored[digest].size, stored[digest].is_intact)
+                    for digest in sorted(others)
+                ]
 
     def _report(self, key: str, problem: str) -> None:
         self.result.damage.append(Damage(key, problem))

@@ -244,13 +244,17 @@ def encoded_changes(later: Snapshot, base: Snapshot) -> list[tuple[str, str, byt
 
 
 def stored_changes(later: Snapshot, base: Snapshot) -> list[tuple[str, str, bytes | None]]:
-    """Like `encoded_changes`, with blobs for large values, which are equal to inline ones."""
-    changes: list[tuple[str, str, bytes | None]] = []
-    for namespace, key, value, before in find_differences(later._root, base._root):
-        stored = None if value is None else externalize(value)
-        if stored is None or before is None or stored != externalize(before):
-            changes.append((namespace, key, stored))
-    return changes
+    """Like `encoded_changes`, with blobs for large values."""
+    return [
+        (namespace, key, None if data is None else externalize(data))
+        for namespace, key, data in encoded_changes(later, base)
+    ]
+
+
+def encoded_entries(state: Snapshot, namespace: str) -> list[tuple[str, bytes]]:
+    """Return the keys and the encoded values of a namespace, in the order of their keys."""
+    trie = find_namespace(state._root, namespace)
+    return [] if trie is None else cast("list[tuple[str, bytes]]", sorted_items(trie))
 
 
 def find_referring(state: Snapshot) -> list[bytes]:

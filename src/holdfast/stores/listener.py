@@ -43,6 +43,7 @@ class Listener(ABC):
         self._timeout = timeout
         self._explain = explain
         self._errors: tuple[type[Exception], ...] = (*self.failures, StateStoreError, OSError)
+        self.process = os.getpid()
         self._hub = WatchHub()
         self._tried = asyncio.Event()
         self._is_ready = False
@@ -163,7 +164,6 @@ class Listeners:
     def __init__(self, create: Callable[[], Listener]) -> None:
         self._create = create
         self._lock = Lock()
-        self._process = os.getpid()
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Listener] = WeakKeyDictionary()
 
     async def add(self, prefix: str, watch: StoreWatch) -> None:
@@ -189,9 +189,11 @@ class Listeners:
     async def close(self) -> None:
         """Stop all listeners, also those of other event loops."""
         with self._lock:
-            listeners = [] if self._process != os.getpid() else list(self._by_loop.items())
+            listeners = list(self._by_loop.items())
             self._by_loop.clear()
         for loop, listener in listeners:
+            if listener.process != os.getpid():
+                continue  # of the process that this one was forked from
             if loop is asyncio.get_running_loop():
                 await listener.stop()
             elif loop.is_running():

@@ -43,6 +43,7 @@ class LoopConnection(Generic[Client]):
     def __init__(self) -> None:
         self.client: Client | None = None
         self.lock = asyncio.Lock()
+        self.process = os.getpid()
 
 
 class RemoteStateStore(Backend, Generic[Client]):
@@ -190,6 +191,8 @@ class RemoteStateStore(Backend, Generic[Client]):
         with self._lock:
             connections = list(self._connections.items())
         for loop, connection in connections:
+            if connection.process != os.getpid():
+                continue  # of the process that this one was forked from
             if loop is asyncio.get_running_loop():
                 await self._close_connection(connection)
             elif loop.is_running():

@@ -120,7 +120,7 @@ export function createSessionPage({ client, store, access, sidebar }) {
       const { summary, etag } = await fetchSummary(signal);
       if (signal.aborted) return;
       store.summary = summary;
-      poller.watch(ref, etag);
+      poller.watch(ref, etag, summary.last_event);
     } catch (error) {
       if (signal.aborted) return;
       byId("session").hidden = true;
@@ -306,7 +306,7 @@ export function createSessionPage({ client, store, access, sidebar }) {
   /** Show the result of an action without waiting for the next poll. */
   async function reload(how) {
     const { summary, etag } = await fetchSummary();
-    poller.watch(store.ref, etag);
+    poller.watch(store.ref, etag, summary.last_event);
     await update(summary, how);
   }
 
