@@ -67,8 +67,8 @@ MAX_RECORDED_SKIPS = 100
 SAVE_CACHE_AFTER = 200
 """After how many changed files the cache on disk is written again."""
 
-Finish = Callable[[Sequence[BlobSource]], Awaitable[None]]
-"""Records and commits a restore, given the contents that it refers to."""
+Finish = Callable[[FileEntries, Sequence[BlobSource]], Awaitable[None]]
+"""Records and commits a restore, given the restored files and their contents."""
 
 
 class Workspace:
@@ -259,7 +259,7 @@ class Workspace:
                 digests = {entry.digest for entry in target.values() if entry.link is None}
                 session.committer.blobs.add_known(digests, manifest.blob_sweeps)
                 # Written again only if a prune deleted them in the meantime.
-                await finish(open_sources(folder.root, target, target, {}))
+                await finish(target, open_sources(folder.root, target, target, {}))
             self._cache = replace(scan.cache, seq=self._head_seq())
             save_seq(self._cache_owner(), self._head_seq())
             return replace(report, undo=before.seq)
@@ -267,9 +267,8 @@ class Workspace:
     def _finish(self, at: SnapshotRef) -> Finish:
         """Return the function that records the restored files alone."""
 
-        async def finish(sources: Sequence[BlobSource]) -> None:
+        async def finish(target: FileEntries, sources: Sequence[BlobSource]) -> None:
             before = self._files.read_current()
-            target = await load_files(self.session, at)
             changes = compute_changes(target, before)
             if changes["set"] or changes["delete"]:
                 data = {"seq": at} if isinstance(at, int) else {"snapshot_id": find_id(at)}
