@@ -251,7 +251,7 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
         If one is damaged, the error is kept for when those before it are received.
         """
         is_page = self._found >= SINGLE_READS
-        count = 0
+        segments: list[Segment] = []
         started = time.monotonic()
         try:
             if is_page:
@@ -261,24 +261,24 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
                 page = await self._read_next()
             if page:
                 async for segment in self._log.segments(self._position, page=page):
-                    self._segments.append(segment)
-                    count += 1
-                    if count == PAGE_SIZE:
+                    segments.append(segment)
+                    if len(segments) == PAGE_SIZE:
                         break
         except (IntegrityError, NotFoundError) as error:
             self._problem = error
-        if count:
-            last = self._segments[-1]
+        if segments:
+            self._segments.extend(segments)
+            last = segments[-1]
             self._position, self._last_key = Position(last.last, last.hash), last.key
             self._checked_at = time.monotonic()
             self._pause = FIRST_PAUSE
             if not self._is_woken:
                 self._poll.wake_others(last.key)
                 self._is_woken = True
-        else:
+        elif self._problem is None:
             self._poll.note_end(self._position.seq, started)
         self._read_seconds = time.monotonic() - started
-        is_more = count == (PAGE_SIZE if is_page else 1)
+        is_more = len(segments) == (PAGE_SIZE if is_page else 1)
         self._found = self._found + 1 if is_more else 0
 
     async def _read_next(self) -> SegmentPage:
