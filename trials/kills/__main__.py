@@ -8,6 +8,7 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -30,6 +31,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m trials.kills", description=__doc__)
     parser.add_argument("--kills", type=int, help="by backend; 200, and 50 with a server")
     parser.add_argument("--backend", nargs="+", choices=BACKENDS, default=BACKENDS)
+    parser.add_argument("--kind", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     options = parser.parse_args()
     print(f"seed {options.seed}", file=sys.stderr)
@@ -45,7 +47,7 @@ def main() -> int:
         for backend in options.backend:
             with open_stores(backend, Path(folder) / backend) as stores:
                 dice = random.Random(f"{options.seed} {backend}")
-                Trial(stores, worker, report, dice).run(kills[backend], bar)
+                Trial(stores, worker, report, dice).run(kills[backend], options.kind, bar)
     return report.finish()
 
 
@@ -58,9 +60,9 @@ class Trial:
         self.report = report
         self.dice = dice
 
-    def run(self, kills: int, bar: ProgressBar) -> None:
+    def run(self, kills: int, names: Sequence[str], bar: ProgressBar) -> None:
         """Kill workers of each kind in turn, and verify all stores at the end."""
-        kinds = [kind(self.stores) for kind in KINDS.values()]
+        kinds = [KINDS[name](self.stores) for name in names]
         for number in range(kills):
             with_server = self.stores.server is not None and number % SERVER_EVERY == 1
             self.kill(kinds[number % len(kinds)], number // len(kinds), with_server=with_server)
