@@ -99,6 +99,7 @@ def find_state_digests(state: Snapshot) -> set[str]:
 
 def iterate_values(state: Snapshot | None) -> Iterator[bytes]:
     """Yield the encoded values of a state."""
-    for namespace in [] if state is None else state.namespaces():
-        for _, data in encoded_entries(state, namespace):
-            yield data
+    if state is not None:
+        for namespace in state.namespaces():
+            for _, data in encoded_entries(state, namespace):
+                yield data
