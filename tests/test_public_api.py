@@ -12,7 +12,10 @@ import holdfast
 from support.subprocesses import read_python
 
 PUBLIC = [
+    "Attachment",
     "BlockingSession",
+    "BlockingWorkspace",
+    "CaptureReport",
     "Catalog",
     "Changes",
     "Condition",
@@ -24,6 +27,8 @@ PUBLIC = [
     "Entry",
     "Event",
     "EventLog",
+    "FileChange",
+    "FileEntry",
     "HoldfastError",
     "ImportResult",
     "IntegrityError",
@@ -33,6 +38,7 @@ PUBLIC = [
     "PruneResult",
     "Put",
     "Redactor",
+    "RestoreReport",
     "RetentionPolicy",
     "Session",
     "SessionChange",
@@ -41,6 +47,7 @@ PUBLIC = [
     "SessionSnapshot",
     "SessionState",
     "SessionSummary",
+    "SkippedFile",
     "Snapshot",
     "SnapshotArchive",
     "SnapshotInfo",
@@ -58,6 +65,10 @@ PUBLIC = [
     "UnsupportedValueError",
     "ValueMigrations",
     "Verification",
+    "Workspace",
+    "WorkspaceChangedError",
+    "WorkspaceDiff",
+    "WorkspaceError",
     "__version__",
     "compiled",
     "open_state_store",
@@ -76,6 +87,7 @@ DOCUMENTED = (
     "holdfast.snapshots",
     "holdfast.state",
     "holdfast.transfer",
+    "holdfast.values",
 )
 
 

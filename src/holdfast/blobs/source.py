@@ -129,11 +129,11 @@ class SpooledSource(FileSource):
 
     def __init__(self, path: str, digest: str, size: int, chunk_digests: list[bytes]) -> None:
         super().__init__(path, digest, size, chunk_digests)
-        weakref.finalize(self, delete_file, path, os.getpid())
+        self._finalizer = weakref.finalize(self, delete_file, path, os.getpid())
 
     def close(self) -> None:
         """Delete the temporary file now."""
-        self._file.close()
+        self._finalizer()
 
     @classmethod
     async def spool(cls, content: AsyncIterable[bytes]) -> Self:

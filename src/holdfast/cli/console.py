@@ -38,6 +38,7 @@ from holdfast.errors import (
 from holdfast.extras import MissingExtraError
 from holdfast.stores.urls import StoreURL, StoreURLError
 from holdfast.values.references import keep_references
+from holdfast.workspaces.errors import WorkspaceChangedError, WorkspaceError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -64,6 +65,11 @@ HINTS: list[tuple[type[BaseException], str]] = [
     (InvalidDocumentError, "get another copy, or fix what the error names"),
     (IntegrityError, "run holdfast state verify, then restore the damaged sessions from a backup"),
     (StateStoreError, "run holdfast doctor to check the store"),
+    (
+        WorkspaceChangedError,
+        "run holdfast workspace capture first, or pass --force; --dry-run shows what would change",
+    ),
+    (WorkspaceError, "fix what the error names and run the command again"),
     (OSError, "check that the path exists and is accessible"),
 ]
 

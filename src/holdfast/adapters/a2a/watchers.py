@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from holdfast.process_fork import ForkSafeLock
-from holdfast.stores.base import StoreWatch
+from holdfast.stores.watch import StoreWatch
 
 
 class Watcher:
