@@ -302,8 +302,10 @@ async def test_a_missing_or_damaged_blob_is_named_and_nothing_is_changed(root):
 
 @async_test
 async def test_an_unsafe_path_in_a_session_is_refused(root, tmp_path):
+    write_tree(root, {"a": "1"})
     session, files = await open_workspace(root)
-    entry = {"digest": "0" * 64, "size": 1, "mode": 0o644}
+    await files.capture()
+    entry = session.snapshot().get("files", "a")
     session.record("evil", changes={"set": [("files", "../evil", entry)], "delete": []})
     await session.commit()
     seq = session.log.head.seq
