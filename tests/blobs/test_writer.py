@@ -139,8 +139,11 @@ async def test_offered_attachments_are_written_with_the_event_that_refers_to_the
     writer = BlobWriter(state_store, HERE.prefix)
     for content in (b"one", b"two"):
         writer.offered[refer(content).digest] = BytesSource(content)
-    await writer.store([make_event([refer(b"one", name="1.txt")], "small")], 0)
+    events = [make_event([refer(b"one", name="1.txt")], "small")]
+    await writer.store(events, 0)
     assert await collect(writer.reader.list()) == [refer(b"one").digest]
+    assert len(writer.offered) == 2  # until the commit succeeded
+    writer.release(events)
     assert list(writer.offered) == [refer(b"two").digest]
 
 
