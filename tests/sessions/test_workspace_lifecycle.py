@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from holdfast import NotFoundError, RetentionPolicy, SnapshotManager
+from holdfast import NotFoundError, RetentionPolicy, SnapshotManager, WorkspaceChangedError
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.sqlite import SqliteStateStore
 from support.async_tests import async_test
@@ -128,3 +128,19 @@ async def test_the_state_alone_can_be_rolled_back_in_memory(root):
     assert [each.path for each in (await files.diff()).changed] == ["a"]
     await files.restore(at=mark)
     assert not await files.diff()
+
+
+@async_test
+async def test_the_last_capture_may_be_pruned(root):
+    session, files, saved = await save_versions(root, MemoryStateStore(), 3)
+    await session.restore(saved[0].snapshot_id)
+    await session.save()
+    await session.archive.prune(location=session.location, policy=RetentionPolicy(last=1))
+    # It is not known any more that the folder was captured, so the restore has to be forced.
+    other = (await reopen_session(session)).workspace(root)
+    newest = session.log.head.seq
+    with pytest.raises(WorkspaceChangedError):
+        await other.restore(at=newest)
+    await other.restore(at=newest, force=True)
+    assert (root / "a").read_text() == "version 0"
+    assert files.folder == other.folder
