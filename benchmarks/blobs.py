@@ -24,7 +24,7 @@ from pathlib import Path
 
 import holdfast
 from benchmarks.harness import ROOT, Row, figure, format_table, keep, progress, shuffle
-from holdfast.stores.batch_read import iterate_entries
+from holdfast.stores.batch_read import iterate_entries, require_entry
 
 sys.path.insert(0, str(ROOT / "tests"))
 
@@ -121,7 +121,7 @@ async def measure_size(store: holdfast.StateStore, prefix: str) -> int:
     keys = [key async for key in store.list(prefix)]
     size = 0
     async for key, entry in iterate_entries(store, keys):
-        size += len(key) + (0 if entry is None else len(entry.value))
+        size += len(key) + len(require_entry(entry).value)
     return size
 
 
