@@ -6,7 +6,7 @@ import datetime as dt
 from dataclasses import replace
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.graph import MessagesState
 from pydantic import BaseModel
@@ -234,3 +234,19 @@ async def test_a_copy_of_a_thread_that_is_pruned_meanwhile_is_refused(monkeypatc
     await saver.acopy_thread("t", "copy")
     found = await build_steps(HoldfastSaver(store)).aget_state(at("copy"))
     assert found.values == {"log": [IMAGE]}
+
+
+def test_pruned_and_deleted_threads_leave_no_images():
+    store = ObservedStore()
+    saver = HoldfastSaver(store)
+    graph = build_talk(saver)
+    graph.invoke(ask(0), at())
+    graph.update_state(at(), {"messages": [RemoveMessage("u0")]})
+    kept = graph.get_state(at()).values["messages"]
+    graph.update_state(at(), {"messages": [AIMessage("more", id="z")]})
+    saver.prune(["t"])
+    check_stored_once(store, TEXT)
+    found = build_talk(HoldfastSaver(store)).get_state(at()).values["messages"]
+    assert found == [*kept, AIMessage("more", id="z")]
+    saver.delete_thread("t")
+    assert store.keys_with("/blobs/") == []
