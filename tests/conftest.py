@@ -51,6 +51,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_folder(tmp_path_factory):
+    """Keep the caches of workspaces out of the user's cache folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOLDFAST_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture
 def one_incarnation(monkeypatch):
     """Create every session under the same incarnation id, so that its keys are known."""

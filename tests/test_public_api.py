@@ -12,7 +12,10 @@ import holdfast
 from support.subprocesses import read_python
 
 PUBLIC = [
+    "Attachment",
     "BlockingSession",
+    "BlockingWorkspace",
+    "CaptureReport",
     "Catalog",
     "Changes",
     "Condition",
@@ -24,6 +27,8 @@ PUBLIC = [
     "Entry",
     "Event",
     "EventLog",
+    "FileChange",
+    "FileEntry",
     "HoldfastError",
     "ImportResult",
     "IntegrityError",
@@ -33,13 +38,16 @@ PUBLIC = [
     "PruneResult",
     "Put",
     "Redactor",
+    "RestoreReport",
     "RetentionPolicy",
     "Session",
+    "SessionChange",
     "SessionEntry",
     "SessionPage",
     "SessionSnapshot",
     "SessionState",
     "SessionSummary",
+    "SkippedFile",
     "Snapshot",
     "SnapshotArchive",
     "SnapshotInfo",
@@ -57,6 +65,10 @@ PUBLIC = [
     "UnsupportedValueError",
     "ValueMigrations",
     "Verification",
+    "Workspace",
+    "WorkspaceChangedError",
+    "WorkspaceDiff",
+    "WorkspaceError",
     "__version__",
     "compiled",
     "open_state_store",
@@ -75,6 +87,7 @@ DOCUMENTED = (
     "holdfast.snapshots",
     "holdfast.state",
     "holdfast.transfer",
+    "holdfast.values",
 )
 
 

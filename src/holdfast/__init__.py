@@ -28,6 +28,7 @@ from holdfast.state.store import Store
 from holdfast.state.trie import COMPILED
 from holdfast.stores import Condition, Entry, Put, StateStore, open_state_store
 from holdfast.values import register_type
+from holdfast.values.references import Attachment
 from holdfast.version import VERSION
 
 if TYPE_CHECKING:
@@ -40,11 +41,20 @@ if TYPE_CHECKING:
     )
     from holdfast.log import Event, EventLog
     from holdfast.redaction import Redactor
-    from holdfast.sessions import BlockingSession, Session, Step, UnfinishedCall, replay
+    from holdfast.sessions import (
+        BlockingSession,
+        BlockingWorkspace,
+        Session,
+        Step,
+        UnfinishedCall,
+        Workspace,
+        replay,
+    )
     from holdfast.snapshots import (
         Catalog,
         PruneResult,
         RetentionPolicy,
+        SessionChange,
         SessionEntry,
         SessionPage,
         SessionSnapshot,
@@ -60,6 +70,16 @@ if TYPE_CHECKING:
         Verification,
     )
     from holdfast.transfer import ImportResult, SnapshotManager
+    from holdfast.workspaces import (
+        CaptureReport,
+        FileChange,
+        FileEntry,
+        RestoreReport,
+        SkippedFile,
+        WorkspaceChangedError,
+        WorkspaceDiff,
+        WorkspaceError,
+    )
 
 __version__ = VERSION
 
@@ -68,7 +88,10 @@ compiled: bool = COMPILED
 
 __all__ = [
     "MISSING",
+    "Attachment",
     "BlockingSession",
+    "BlockingWorkspace",
+    "CaptureReport",
     "Catalog",
     "Changes",
     "Condition",
@@ -80,6 +103,8 @@ __all__ = [
     "Entry",
     "Event",
     "EventLog",
+    "FileChange",
+    "FileEntry",
     "HoldfastError",
     "ImportResult",
     "IntegrityError",
@@ -88,13 +113,16 @@ __all__ = [
     "PruneResult",
     "Put",
     "Redactor",
+    "RestoreReport",
     "RetentionPolicy",
     "Session",
+    "SessionChange",
     "SessionEntry",
     "SessionPage",
     "SessionSnapshot",
     "SessionState",
     "SessionSummary",
+    "SkippedFile",
     "Snapshot",
     "SnapshotArchive",
     "SnapshotInfo",
@@ -112,6 +140,10 @@ __all__ = [
     "UnsupportedValueError",
     "ValueMigrations",
     "Verification",
+    "Workspace",
+    "WorkspaceChangedError",
+    "WorkspaceDiff",
+    "WorkspaceError",
     "__version__",
     "compiled",
     "open_state_store",
@@ -136,15 +168,18 @@ _LAZY_NAMES = {
     "holdfast.redaction": ("Redactor",),
     "holdfast.sessions": (
         "BlockingSession",
+        "BlockingWorkspace",
         "Session",
         "Step",
         "UnfinishedCall",
+        "Workspace",
         "replay",
     ),
     "holdfast.snapshots": (
         "Catalog",
         "PruneResult",
         "RetentionPolicy",
+        "SessionChange",
         "SessionEntry",
         "SessionPage",
         "SessionSnapshot",
@@ -162,6 +197,16 @@ _LAZY_NAMES = {
     "holdfast.transfer": (
         "ImportResult",
         "SnapshotManager",
+    ),
+    "holdfast.workspaces": (
+        "CaptureReport",
+        "FileChange",
+        "FileEntry",
+        "RestoreReport",
+        "SkippedFile",
+        "WorkspaceChangedError",
+        "WorkspaceDiff",
+        "WorkspaceError",
     ),
 }
 _MODULE_OF = {name: module for module, names in _LAZY_NAMES.items() for name in names}

@@ -28,6 +28,8 @@ def test_demo_prints_its_steps_and_leaves_its_files(run, tmp_path, monkeypatch):
         "report-b-2019.pdf",
         "source_environment  production",
         "restored ses_ports to ",
+        "-Port B: to do",
+        "restored 1 file in ",
         "ses_what_if: 2 messages",
         "into new session",
         "into new session",
@@ -40,7 +42,8 @@ def test_demo_prints_its_steps_and_leaves_its_files(run, tmp_path, monkeypatch):
     assert os.environ["HOLDFAST_STORE"] == "nonsense://"
     assert "HOLDFAST_ENVIRONMENT" not in os.environ
     names = {path.name for path in (tmp_path / "play").iterdir()}
-    assert names == {".holdfast", "incident.json", "staging.db"}
+    assert names == {".holdfast", "incident.json", "report", "staging.db"}
+    assert (tmp_path / "play/report/ports.md").read_text().endswith("to do\n")
 
 
 @pytest.mark.parametrize("program", ["/usr/bin/holdfast", None])
@@ -51,7 +54,7 @@ def test_suggested_commands_work(run, tmp_path, monkeypatch, program):
     monkeypatch.chdir(commands.pop(0).split()[1])
     assert commands.pop(0).startswith(f"{start}serve  # ")
     lines = [part for line in commands for part in line.replace(start, "").split(" && ")]
-    assert len(lines) == 8
+    assert len(lines) == 9
     for line in lines:
         arguments = line.removeprefix("holdfast ").removeprefix(f"{start.strip()} ").split()
         assert run(*arguments).code == 0, line

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 import typer
 
-from holdfast.cli.main import KEYS_VERBS, STATE_VERBS, VERBS, app
+from holdfast.cli.main import KEYS_VERBS, STATE_VERBS, VERBS, WORKSPACE_VERBS, app
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 TREE = typer.main.get_command(app)
 COMMANDS = {
     **{f"state {verb}": TREE.commands["state"].commands[verb] for verb in STATE_VERBS},
     **{f"keys {verb}": TREE.commands["keys"].commands[verb] for verb in KEYS_VERBS},
+    **{f"workspace {verb}": TREE.commands["workspace"].commands[verb] for verb in WORKSPACE_VERBS},
     **{verb: TREE.commands[verb] for verb in VERBS},
 }
 EXAMPLES = [

@@ -12,11 +12,12 @@ import pytest
 
 import holdfast
 from holdfast import console_script
-from holdfast.cli.main import KEYS_VERBS, STATE_VERBS, VERBS
+from holdfast.cli.main import KEYS_VERBS, STATE_VERBS, VERBS, WORKSPACE_VERBS
 
 COMMANDS = [
     *(["state", verb] for verb in STATE_VERBS),
     *(["keys", verb] for verb in KEYS_VERBS),
+    *(["workspace", verb] for verb in WORKSPACE_VERBS),
     *([verb] for verb in VERBS),
 ]
 

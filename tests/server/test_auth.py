@@ -46,6 +46,7 @@ WRITES = [
     ("POST", f"{SES_1}/snapshots"),
     ("POST", f"{SES_1}/restore"),
     ("POST", f"{SES_1}/fork"),
+    ("POST", f"{SES_1}/blobs"),
     ("POST", "/agents/snapshot/restore"),
     ("DELETE", SES_1),
     ("DELETE", f"{SES_1}/snapshots/019a8b5e"),

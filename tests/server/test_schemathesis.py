@@ -47,6 +47,7 @@ def test_responses_conform_to_the_openapi_description(tmp_path: Path):
                 *(sys.executable, "-m", "schemathesis.cli", "run", f"{address}/openapi.json"),
                 *("--phases", PHASES, "--mode", MODE, "--max-examples", "20"),
                 *("--seed", "1", "--no-color"),
+                *("--exclude-operation-id", "stream_events"),  # it does not end
                 *("--header", f"Authorization: Bearer {SECRET}"),
             ],
             cwd=tmp_path,
@@ -55,4 +56,4 @@ def test_responses_conform_to_the_openapi_description(tmp_path: Path):
             timeout=280,
         )
     assert run.returncode == 0, run.stdout[-20_000:]
-    assert re.search(r"Tested: +24\b", run.stdout), run.stdout[-3000:]
+    assert re.search(r"Tested: +26\b", run.stdout), run.stdout[-3000:]

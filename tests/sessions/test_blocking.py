@@ -84,6 +84,14 @@ def test_a_blocking_session_does_what_a_session_does():
     assert run_scenario(twin(MemoryStateStore()), lambda given: given) == expected
 
 
+def describe_parameters(function):
+    """Return the parameters of a method; those of the twins differ in Blocking classes only."""
+    return [
+        each.replace(annotation=str(each.annotation).replace("Blocking", ""))
+        for each in inspect.signature(function).parameters.values()
+    ]
+
+
 def test_a_blocking_session_has_all_methods_of_a_session():
     own_to_async = {"archive"}
     session = twin(MemoryStateStore())
@@ -93,7 +101,7 @@ def test_a_blocking_session_has_all_methods_of_a_session():
     for name in names - {"open", "fork", "update"}:
         ours, theirs = (inspect.getattr_static(each, name, None) for each in (session, other))
         if inspect.isfunction(ours):
-            assert inspect.signature(ours).parameters == inspect.signature(theirs).parameters
+            assert describe_parameters(ours) == describe_parameters(theirs)
 
 
 def test_a_session_can_be_resumed_by_both_classes(store):

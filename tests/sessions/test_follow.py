@@ -26,7 +26,7 @@ from holdfast.snapshots import follow
 from holdfast.snapshots.follow import follow_events
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.sqlite.store import SqliteStateStore
-from holdfast.stores.watch import HUB
+from holdfast.stores.watch import HUB, StoreWatch
 from support.async_tests import async_test
 from support.observed_store import ObservedStore
 
@@ -178,8 +178,22 @@ async def test_catching_up_reads_pages(monkeypatch):
         store.forget()
         async with aclosing(session.follow(0)) as events:
             assert await receive(events, 101) == list(range(1, 102))
-            # A manifest, two segments, and then a listing and a batch for each page.
-            assert len(store.calls) <= 3 + 2 * (100 // follow.PAGE_SIZE + 1)
+            # A manifest, some segments, a listing, and then a batch for each page.
+            assert len(store.calls) <= 2 + follow.SINGLE_READS + 100 // follow.PAGE_SIZE + 1
+            assert store.listings == 1
+
+
+@async_test
+async def test_listed_keys_are_used_up(monkeypatch):
+    monkeypatch.setattr(follow, "PAGE_SIZE", 3)
+    monkeypatch.setattr(follow, "LIST_SIZE", 7)
+    async with MemoryStateStore() as store:
+        session = await open_session(store)
+        await commit_values(session, *range(30))
+        async with aclosing(session.follow(0)) as events:
+            assert await receive(events, 20) == list(range(1, 21))
+            await commit_values(session, *range(5))
+            assert await receive(events, 16) == list(range(21, 37))
 
 
 @async_test
@@ -211,7 +225,7 @@ async def test_lost_wake_ups_only_cost_time(monkeypatch):
     async with MemoryStateStore() as store:
         session = await open_session(store)
         for wakes in (False, True):
-            store.wakes_other_processes = wakes
+            monkeypatch.setattr(StoreWatch, "hears_others", wakes)
             monkeypatch.setattr(follow, "SAFETY_PAUSE", 0.05)
             async with aclosing(session.follow()) as events:
                 for number in range(3):
@@ -221,6 +235,40 @@ async def test_lost_wake_ups_only_cost_time(monkeypatch):
                     assert len(await waiting) == 1
                     if not number and not wakes:
                         await receive(events, 1)  # the first commit has two events
+
+
+@async_test
+async def test_one_of_many_followers_polls_for_all(monkeypatch):
+    monkeypatch.setattr(follow, "FIRST_PAUSE", 0.02)
+    content = MemoryStateStore()
+    store = ObservedStore()
+    store._entries, store._keys, store._lock = content._entries, content._keys, content._lock
+    async with store:
+        session = await open_session(content)
+        await commit_values(session, 1)
+        followers = [follow_events(store, LOCATION, 0) for _ in range(30)]
+        assert await asyncio.gather(*(receive(each, 2) for each in followers)) == [[1, 2]] * 30
+        monkeypatch.setattr(HUB, "report", lambda keys, report=HUB.report: None)
+        waiting = [asyncio.create_task(receive(each, 1)) for each in followers]
+        await asyncio.sleep(0.1)
+        store.forget()
+        await asyncio.sleep(0.3)
+        assert 2 <= len(store.calls) <= 20  # and not 30 times as many
+        monkeypatch.undo()
+        for key, entry in (await make_next_segment(content)).items():
+            content._entries[key] = entry  # without waking anyone
+        assert await asyncio.gather(*waiting) == [[3]] * 30
+        for each in followers:
+            await each.aclose()
+
+
+async def make_next_segment(content):
+    """Return the entry of another commit, which is not in the store."""
+    copy = MemoryStateStore()
+    await copy_entries(content, copy)
+    known = set(copy._entries)
+    await commit_values(await open_session(copy), 2)
+    return {key: copy._entries[key] for key in set(copy._entries) - known}
 
 
 @async_test

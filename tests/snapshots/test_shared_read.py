@@ -6,9 +6,13 @@ import asyncio
 
 from holdfast import StateStoreError
 from holdfast.snapshots import shared_read
-from holdfast.snapshots.shared_read import read_shared
+from holdfast.snapshots.shared_read import SharedPoll, share_read
 from support.async_tests import async_test
 from support.observed_store import ObservedStore
+
+
+def read_shared(store, *keys):
+    return share_read(store, keys, lambda: store.get_many(keys))
 
 
 @async_test
@@ -21,6 +25,9 @@ async def test_tasks_that_ask_at_once_share_a_read():
         assert all(entries["a"].value == b"1" and "b" not in entries for entries in found)
         await asyncio.gather(read_shared(store, "a"), read_shared(store, "b"))
         assert len(store.calls) == 3
+        async with ObservedStore() as other:
+            await asyncio.gather(read_shared(store, "a"), read_shared(other, "a"))
+            assert other.calls == ["get_many"]
         assert not shared_read._not_started
 
 
@@ -65,3 +72,23 @@ def test_read_of_a_loop_that_ended_is_forgotten():
 
     asyncio.run(start())
     assert not shared_read._not_started
+
+
+@async_test
+async def test_followers_of_a_log_share_what_they_found():
+    async with ObservedStore() as store:
+        poll = SharedPoll.get(store, "a/")
+        assert SharedPoll.get(store, "a/") is poll
+        assert SharedPoll.get(store, "b/") is not poll
+        assert not poll.is_fresh(5, 10.0, 1.0)
+        poll.note_end(5, 10.0)
+        assert poll.is_fresh(5, 10.5, 1.0)
+        assert not poll.is_fresh(5, 11.5, 1.0)
+        assert not poll.is_fresh(6, 10.5, 1.0)
+        async with store.watch("a/") as watch:
+            poll.followers = 1
+            poll.wake_others("a/1")
+            assert not await watch.wait(0.01)
+            poll.followers = 2
+            poll.wake_others("a/1")
+            assert await watch.wait(10)

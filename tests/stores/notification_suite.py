@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
+import traceback
 
 import pytest
 
@@ -150,7 +152,9 @@ class NotificationSuite:
                     await drain(watch)
                     await drain(other)
                     with proxy.refusing():
+                        assert watch.hears_others
                         assert await watch.wait(LONG)
+                        assert not watch.hears_others
                         watch.take_keys()
                         await writer.put(f"a/b/lost{number}", b"1")
                     # Woken after it connected again, for what was written before that.
@@ -158,6 +162,8 @@ class NotificationSuite:
                     assert await other.wait(LONG)
                     await write_until_heard(writer, watch, f"a/b/{number}")
                     await write_until_heard(writer, other, f"a/c/{number}")
+                    assert watch.hears_others
+                    assert other.hears_others
 
     @async_test
     async def test_watches_open_and_end_while_the_server_is_away(
@@ -168,11 +174,13 @@ class NotificationSuite:
             before = asyncio.all_tasks()
             with proxy.refusing():
                 async with reader.watch("a/b/") as watch:
+                    assert not watch.hears_others
                     await asyncio.sleep(0.3)
                     async with reader.watch("a/c/"):
                         pass
                 assert asyncio.all_tasks() == before
-            assert [each.levelname for each in caplog.records] == ["WARNING"]
+            ours = [each for each in caplog.records if each.name.startswith("holdfast")]
+            assert [each.levelname for each in ours] == ["WARNING"]
             assert "poll" in caplog.text
             assert "s3cret" not in caplog.text
             with proxy.refusing():
@@ -235,3 +243,33 @@ class NotificationSuite:
             with pytest.raises(StateStoreError):
                 await store.get("a/b/1")
         assert asyncio.all_tasks() == before
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+    @async_test
+    async def test_a_forked_child_wakes_its_parent_and_closes_the_store(self, url):
+        async def use_in_child(store):
+            async with store.watch("a/b/") as watch:
+                await drain(watch)
+                await store.put("a/b/1", b"1")
+                await wait_for(watch, "a/b/1")
+            await store.close()
+
+        async with open_state_store(url) as store:
+            await store.get("a/b/1")
+            async with store.watch("a/b/") as watch:
+                await drain(watch)
+                child = os.fork()
+                if not child:
+                    try:
+                        asyncio.run(use_in_child(store))
+                    except BaseException:  # noqa: BLE001 - the child ends here
+                        traceback.print_exc()
+                        os._exit(1)
+                    os._exit(0)
+                await wait_for(watch, "a/b/1")
+                _, status = await asyncio.to_thread(os.waitpid, child, 0)
+                assert os.waitstatus_to_exitcode(status) == 0
+                await drain(watch)
+                assert watch.hears_others
+                await store.put("a/b/2", b"1")
+                await wait_for(watch, "a/b/2")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from urllib.parse import unquote
 
@@ -24,6 +25,8 @@ TOKENS = [
     Token(ANN_ONLY, agents=frozenset(("ann", "ghost")), name="ann-only"),
 ]
 SES_1 = "/agents/research-bot/sessions/ses_1"
+IMAGE = b"\x89PNG\r\n\x1a\npixels"
+IMAGE_DIGEST = hashlib.sha256(IMAGE).hexdigest()
 READ_PATHS = [
     "/agents",
     "/agents/research-bot/sessions",
@@ -35,6 +38,7 @@ READ_PATHS = [
     f"{SES_1}/growth",
     f"{SES_1}/snapshots",
     f"{SES_1}/document",
+    f"{SES_1}/blobs/{IMAGE_DIGEST}",
     "/agents/ses_1/snapshot",
 ]
 """A path of every route that reads agents and sessions."""
@@ -164,7 +168,8 @@ async def fill_store(store):
         one.set("plan", ["answer"])
         one.set("exact", {1: (2, b"\x00")})
         one.delete("old")
-        one.record("tool.called", {"tool": "search"})
+        image = await one.attach(IMAGE, name="chart.png")
+        one.record("tool.called", {"tool": "search", "image": image})
         second = await one.save(tags={"turn": "2", "odd": ODD})
     for agent in ("ann", "bob"):
         async with Session.open(store, agent_id=agent, session_id="ses_shared") as other:

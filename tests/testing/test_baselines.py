@@ -198,3 +198,20 @@ def test_baseline_is_written_only_with_update(path):
         assert_matches_baseline(make_snapshot(a=2), path)
     assert_matches_baseline(make_snapshot(a=1), path, update=True)
     assert path.read_bytes() == before
+
+
+def test_large_values_are_reported_as_references(path):
+    with BlockingSession.open(MemoryStateStore(), agent_id="a", session_id="s") as session:
+        session.set("text", "x" * 100_000)
+        session.set("image", session.attach(b"pixels", name="a.png"))
+        assert_matches_baseline(session, path, update=True)
+        assert_matches_baseline(session, path)
+        session.set("text", "y" * 200_000)
+        session.set("image", None)
+        with pytest.raises(AssertionError) as caught:
+            assert_matches_baseline(session, path)
+    report = str(caught.value)
+    assert "- <text, 100.0 kB, sha256:" in report
+    assert "+ <text, 200.0 kB, sha256:" in report
+    assert '- <image/png "a.png", 6 bytes>' in report
+    assert "xxxx" not in report

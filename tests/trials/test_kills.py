@@ -21,6 +21,8 @@ KINDS = (
     "import",
     "copy",
     "backup",
+    "capture",
+    "restore",
     "blobs",
     "sweeps",
 )

@@ -8,6 +8,7 @@ import shutil
 import pytest
 
 from servers.process import needs
+from viewer.blob_sessions import files_session, image_session
 from viewer.sample_sessions import (
     agents_and_sessions_on_two_pages,
     framework_sessions,
@@ -63,6 +64,23 @@ def server(state_store):
         yield running
 
 
+@pytest.fixture(scope="session")
+def blob_store():
+    """A store with images, attachments and the files of a workspace."""
+    return store_with(image_session, files_session)
+
+
+@pytest.fixture(scope="session")
+def blob_server(blob_store):
+    """A server of that store."""
+    needs("uvicorn", "fastapi")
+    from holdfast.server import create_app
+    from support.http_server import serve_app
+
+    with serve_app(lambda: create_app(blob_store)) as running:
+        yield running
+
+
 @pytest.fixture(scope="module")
 def server_with_many_agents():
     """A server with more agents and sessions than fit on one page."""
@@ -113,3 +131,15 @@ def viewer(shared_viewer):
     shared_viewer.check()
     shared_viewer.page.emulate_media(color_scheme="null")
     shared_viewer.page.set_viewport_size({"width": 1280, "height": 800})
+
+
+@pytest.fixture(scope="module")
+def shared_blob_viewer(new_viewer, blob_server):
+    return new_viewer(blob_server)
+
+
+@pytest.fixture
+def blob_viewer(shared_blob_viewer):
+    """A tab on the server with blobs, shared by the tests of a module; everything is collapsed."""
+    yield shared_blob_viewer.reset()
+    shared_blob_viewer.check()

@@ -63,11 +63,40 @@ def test_unchanged_session_is_polled_with_an_etag(viewer, running):
     assert response.value.url.endswith(running.session_id)
 
 
+def test_viewer_is_told_of_new_events_and_does_not_poll(viewer, running):
+    page = viewer.open(RUNNER, running.session_id).page
+    with page.expect_response(lambda response: "/events/stream?" in response.url) as response:
+        viewer.poll_now()
+    assert response.value.url.endswith("after=5&brief=true")
+    viewer.requests.clear()
+    for number in range(5):  # each at once, and not after the interval of 30 seconds
+        running.add_message("assistant", f"live {number}")
+        running.commit()
+    expect(page.locator("#conversation")).to_contain_text("live 4")
+    assert len([url for url in viewer.requests if url.endswith(running.session_id)]) <= 5
+    assert not [url for url in viewer.requests if "/events/stream" in url]
+
+
+def test_viewer_polls_if_the_stream_is_refused(open_viewer, server, running):
+    viewer = open_viewer(server)
+    page = viewer.page
+    page.route("**/events/stream?*", lambda route: route.fulfill(status=429, json={"status": 429}))
+    viewer.allow("429")
+    viewer.open(RUNNER, running.session_id)
+    with page.expect_response(lambda response: response.status == 429):
+        viewer.poll_now()
+    running.add_message("assistant", "found by polling")
+    running.commit()
+    expect(page.locator("#conversation")).to_contain_text("found by polling")
+
+
 def test_hidden_page_is_not_polled(open_viewer, server, running):
     viewer = open_viewer(server)
     page = viewer.page
     page.clock.install()
     viewer.open(RUNNER, running.session_id)
+    with page.expect_request(lambda request: "/events/stream?" in request.url) as stream:
+        viewer.poll_now()
     page.evaluate(
         """() => {
           Object.defineProperty(document, "hidden", { value: true, configurable: true });
@@ -78,6 +107,7 @@ def test_hidden_page_is_not_polled(open_viewer, server, running):
     viewer.requests.clear()
     page.clock.run_for(10_000)
     assert viewer.requests == []
+    assert stream.value.failure is not None  # cancelled
     with page.expect_response(lambda response: response.status == 304):
         page.evaluate("delete document.hidden")
         viewer.poll_now()

@@ -20,8 +20,6 @@ from trials.kills.worker import Worker
 from trials.processes import clean_up_on_sigterm
 from trials.report import ProgressBar, Report, progress
 
-SPREADS = (0.0, 0.002, 0.01, 0.03)
-"""Upper bounds in seconds for the delay between the start of an operation and the kill."""
 SERVER_EVERY = 5
 """Kill the server before every fifth kill, if there is one."""
 
@@ -47,7 +45,8 @@ def main() -> int:
         for backend in options.backend:
             with open_stores(backend, Path(folder) / backend) as stores:
                 dice = random.Random(f"{options.seed} {backend}")
-                Trial(stores, worker, report, dice).run(kills[backend], options.kind, bar)
+                trial = Trial(stores, worker, report, dice)
+                trial.run(kills[backend], options.kind, bar)
     return report.finish()
 
 
@@ -83,7 +82,7 @@ class Trial:
             self.kill_server()
             self.report.count(f"{name}: kills of the server")
             lived = self.worker.wait_for(ledger, operation + 1, done=operation)
-        time.sleep(self.dice.uniform(0, self.dice.choice(SPREADS)))
+        time.sleep(self.dice.uniform(0, self.dice.choice(kind.spreads)))
         ended = self.worker.kill()
         if not lived or ended:
             self.report.problem(f"{name} {number}: the worker did not go on: {ended or 'stuck'}")

@@ -7,8 +7,22 @@ from trials.kills.commits import Commit, Prune, Save, SaveMany
 from trials.kills.tasks import Kind
 from trials.kills.threads import Threads
 from trials.kills.transfers import Backup, Copy, Import
+from trials.kills.workspaces import Capture, Restore
 
 KINDS: dict[str, type[Kind]] = {
     kind.name: kind
-    for kind in (Commit, Save, SaveMany, Threads, Prune, Import, Copy, Backup, Blobs, Sweeps)
+    for kind in (
+        Commit,
+        Save,
+        SaveMany,
+        Threads,
+        Prune,
+        Import,
+        Copy,
+        Backup,
+        Capture,
+        Restore,
+        Blobs,
+        Sweeps,
+    )
 }

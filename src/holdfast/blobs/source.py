@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from pathlib import Path
 from typing import IO, Self
 
 from holdfast.blobs.keys import CHUNK_SIZE
@@ -24,6 +26,19 @@ class BlobSource(ABC):
     @abstractmethod
     def chunks(self) -> AsyncIterator[bytes]:
         """Yield the content in chunks of `CHUNK_SIZE`; an empty content is one empty chunk."""
+
+
+class ContentSources(Mapping[str, bytes]):
+    """Contents of blobs by digest, which can also be read in chunks."""
+
+    @abstractmethod
+    def source(self, digest: str) -> BlobSource:
+        """Return the source of a content.
+
+        Raises:
+            NotFoundError: There is no such content here.
+
+        """
 
 
 class BytesSource(BlobSource):
@@ -112,9 +127,13 @@ class FileSource(BlobSource):
 class SpooledSource(FileSource):
     """Content copied to a temporary file, which is deleted with this object."""
 
-    def __init__(self, file: IO[bytes], digest: str, size: int, digests: list[bytes]) -> None:
-        super().__init__(str(file.name), digest, size, digests)
-        self._file = file
+    def __init__(self, path: str, digest: str, size: int, chunk_digests: list[bytes]) -> None:
+        super().__init__(path, digest, size, chunk_digests)
+        self._finalizer = weakref.finalize(self, delete_file, path, os.getpid())
+
+    def close(self) -> None:
+        """Delete the temporary file now."""
+        self._finalizer()
 
     @classmethod
     async def spool(cls, content: AsyncIterable[bytes]) -> Self:
@@ -125,7 +144,11 @@ class SpooledSource(FileSource):
             TypeError: An item of the content is not bytes.
 
         """
-        file = tempfile.NamedTemporaryFile(prefix="holdfast-", suffix=".blob", buffering=0)  # noqa: SIM115
+        try:
+            descriptor, path = tempfile.mkstemp(prefix="holdfast-", suffix=".blob")
+        except OSError as error:
+            raise unreadable_error(tempfile.gettempdir(), error, "write to") from error
+        file = open(descriptor, "wb", buffering=0)  # noqa: ASYNC230, PTH123, SIM115
         whole = hashlib.sha256()
         size = 0
         digests: list[bytes] = []
@@ -138,16 +161,16 @@ class SpooledSource(FileSource):
             try:
                 await run_in_thread(write_all, file, chunk)
             except OSError as error:
-                raise unreadable_error(str(file.name), error, "write") from error
+                raise unreadable_error(path, error, "write") from error
 
         try:
             async for piece in content:
                 if not isinstance(piece, bytes | bytearray | memoryview):
                     raise TypeError(f"content must be bytes, got {type(piece).__name__}")
-                whole.update(piece)
-                size += len(piece)
                 # A large piece is not copied as a whole.
                 view = memoryview(piece).cast("B")
+                whole.update(view)
+                size += len(view)
                 for start in range(0, len(view), CHUNK_SIZE):
                     buffer += view[start : start + CHUNK_SIZE]
                     while len(buffer) >= CHUNK_SIZE:
@@ -156,8 +179,10 @@ class SpooledSource(FileSource):
                 await flush(len(buffer))
         except BaseException:
             file.close()
+            delete_file(path, os.getpid())
             raise
-        return cls(file, whole.hexdigest(), size, digests)
+        file.close()
+        return cls(path, whole.hexdigest(), size, digests)
 
 
 def read_chunk(file: IO[bytes]) -> bytes:
@@ -173,6 +198,12 @@ def write_all(file: IO[bytes], data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[file.write(view) :]
+
+
+def delete_file(path: str, process: int) -> None:
+    """Delete a temporary file, unless this is a forked child of the process that created it."""
+    if process == os.getpid():
+        Path(path).unlink(missing_ok=True)
 
 
 async def read_file(path: str | os.PathLike[str]) -> AsyncIterator[bytes]:

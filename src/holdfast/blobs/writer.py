@@ -11,13 +11,15 @@ same.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from holdfast.blobs.contents import BlobContents
 from holdfast.blobs.holds import write_holds
 from holdfast.blobs.keys import CHUNK_SIZE, chunk_key
 from holdfast.blobs.reader import BlobReader, StoredSource
-from holdfast.blobs.source import BlobSource, BytesSource
+from holdfast.blobs.source import BlobSource, BytesSource, ContentSources
+from holdfast.errors import NotFoundError
 from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Put
 from holdfast.values.references import ReferringData, find_digests, find_tokens
@@ -49,6 +51,8 @@ class BlobWriter:
         self.reader = BlobReader(state_store, location_prefix)
         self.offered: dict[str, BlobSource] = {}
         """Attachments that are written when an event refers to them."""
+        self.omitted: set[str] = set()
+        """Blobs that events may refer to although they are not stored."""
         self.origin: BlobReader | None = None
         """The blobs of the session that this one is a fork of."""
         self._known: set[str] = set()
@@ -90,9 +94,14 @@ class BlobWriter:
                 sources[digest] = self.offered[digest]
         if tokens:
             await self._add_stored(sources, tokens)
-        await self.write([each for each in sources.values() if each.digest not in self._known])
-        for digest in referred - self._known:
-            await self.write([StoredSource(self.reader, digest)])
+        for digest in referred - sources.keys():
+            sources[digest] = StoredSource(self.reader, digest)
+        wanted = [each for each in sources.values() if each.digest not in self._known]
+        await self.write([each for each in wanted if each.digest not in self.omitted])
+        for source in wanted:
+            if source.digest in self.omitted:
+                with suppress(NotFoundError):
+                    await self.write([source])
 
     async def hold(self, events: Iterable[ReferringEvent]) -> list[str]:
         """Keep sweeps from deleting what events refer to; return the keys of the holds.
@@ -157,7 +166,11 @@ def add_contents(sources: dict[str, BlobSource], data: bytes, location_prefix: s
     if not isinstance(data, ReferringData):
         return
     contents = data.contents
-    if not isinstance(contents, BlobContents):
+    if isinstance(contents, ContentSources):
+        for digest in find_digests(data) & contents.keys():
+            if digest not in sources:
+                sources[digest] = contents.source(digest)
+    elif not isinstance(contents, BlobContents):
         for digest in find_digests(data) & contents.keys():
             sources.setdefault(digest, BytesSource(contents[digest], digest))
     elif contents.reader.location_prefix != location_prefix:

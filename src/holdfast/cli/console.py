@@ -37,6 +37,8 @@ from holdfast.errors import (
 )
 from holdfast.extras import MissingExtraError
 from holdfast.stores.urls import StoreURL, StoreURLError
+from holdfast.values.references import keep_references
+from holdfast.workspaces.errors import WorkspaceChangedError, WorkspaceError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -63,6 +65,11 @@ HINTS: list[tuple[type[BaseException], str]] = [
     (InvalidDocumentError, "get another copy, or fix what the error names"),
     (IntegrityError, "run holdfast state verify, then restore the damaged sessions from a backup"),
     (StateStoreError, "run holdfast doctor to check the store"),
+    (
+        WorkspaceChangedError,
+        "run holdfast workspace capture first, or pass --force; --dry-run shows what would change",
+    ),
+    (WorkspaceError, "fix what the error names and run the command again"),
     (OSError, "check that the path exists and is accessible"),
 ]
 
@@ -123,6 +130,18 @@ def command(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
             return asyncio.run(function(*arguments, **options))
 
     return run
+
+
+def viewing_command(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """Wrap a coroutine function as a command that shows large values as references."""
+    run = command(function)
+
+    @functools.wraps(run)
+    def view(*arguments: P.args, **options: P.kwargs) -> T:
+        with keep_references():
+            return run(*arguments, **options)
+
+    return view
 
 
 @contextmanager

@@ -32,6 +32,8 @@ SESSION = "ses_ports"
 FORK = "ses_what_if"
 FILE = "incident.json"
 STAGING = "sqlite:///staging.db"
+REPORT = "report"
+"""The folder that the agent writes to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +84,15 @@ async def run_agent() -> DemoState:
     """Run the agent: two good steps, a snapshot, and a mistake."""
     async with open_state_store(DEFAULT_URL) as store:
         session = await Session.open(store, agent_id=AGENT, session_id=SESSION)
+        files = session.workspace(REPORT)
         session.status = "running"
         session.add_message("user", "Which port handled more containers in 2025, A or B?")
         session.set("plan", ["read report A", "read report B", "compare"])
         session.record("tool.called", {"tool": "read", "file": "report-a.pdf"})
         session.set("findings", {"A": {"containers": 14_200_000, "source": "report-a.pdf"}})
         session.add_message("assistant", "Port A: 14.2 million. Now report B.")
-        good = await session.save(tags={"step": "report-a"})
+        write_report("Port A: 14.2 million\nPort B: to do\n")
+        good = await session.save(tags={"step": "report-a"}, workspace=files)
 
         session.record("tool.called", {"tool": "read", "file": "report-b-2019.pdf"})
         session.set(
@@ -101,8 +105,15 @@ async def run_agent() -> DemoState:
         session.set("plan", ["answer"])
         session.add_message("assistant", "Port A, by far: B had only 9.1 million.")
         session.status = "completed"
-        bad = await session.save(tags={"step": "answer"})
+        write_report("Port A: 14.2 million\nPort B: 9.1 million\n")
+        bad = await session.save(tags={"step": "answer"}, workspace=files)
     return DemoState(good.snapshot_id, bad.snapshot_id)
+
+
+def write_report(text: str) -> None:
+    """Write the agent's file."""
+    Path(REPORT).mkdir(exist_ok=True)
+    Path(REPORT, "ports.md").write_text(text, encoding="utf-8")
 
 
 async def run_fork() -> None:
@@ -141,20 +152,26 @@ def play_demo(context: typer.Context, place: Path) -> None:
     run_command(context, "state", "restore", SESSION, story.good, "--yes")
     print_note("The log is not truncated: it records the restore.")
 
-    print_title("5. Try an alternative in a fork, without changing the original")
+    print_title("5. Bring the agent's files back, too")
+    folder = ("--folder", REPORT)
+    run_command(context, "workspace", "diff", SESSION, story.good, *folder)
+    run_command(context, "workspace", "restore", SESSION, "--at", story.good, *folder, "--yes")
+    print_note("With --conversation, one command restores both.")
+
+    print_title("6. Try an alternative in a fork, without changing the original")
     run_command(context, "state", "fork", SESSION, FORK, "--at", story.good)
     asyncio.run(run_fork())
     print_note("The agent continued in the fork, with the report of 2025.")
     run_command(context, "state", "diff", SESSION, FORK)
 
-    print_title("6. Import the incident into another environment, after a dry run")
+    print_title("7. Import the incident into another environment, after a dry run")
     with set_environment({ENVIRONMENT_VARIABLE: "staging"}):
         run_command(context, "state", "import", FILE, "--dry-run", "--store", STAGING)
         run_command(context, "state", "import", FILE, "--store", STAGING)
         run_command(context, "state", "show", SESSION, "--store", STAGING)
 
-    print_title("7. Walk through the incident there")
-    run_command(context, "replay", SESSION, "--from", "7", "--to", "10", "--store", STAGING)
+    print_title("8. Walk through the incident there")
+    run_command(context, "replay", SESSION, "--from", "7", "--to", "11", "--store", STAGING)
 
     print_title("Try next")
     for line in (
@@ -164,6 +181,7 @@ def play_demo(context: typer.Context, place: Path) -> None:
         f"holdfast state show {FILE} --format json",
         f"holdfast state list {AGENT}",
         f"holdfast state diff {FILE} {FORK}",
+        f"holdfast workspace export {SESSION} --at 14 --output report.zip",
         "holdfast state verify",
         "holdfast backup backup && holdfast backup backup --verify",
         f"holdfast copy {DEFAULT_URL} {STAGING} --session {FORK}",

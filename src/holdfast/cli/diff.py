@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -16,16 +15,17 @@ from holdfast.cli.console import (
     Format,
     FormatOption,
     StoreOption,
-    command,
     escape_control_codes,
     print_json,
     print_line,
+    viewing_command,
 )
 from holdfast.cli.paging import NoPagerOption, use_pager
 from holdfast.cli.references import load_two_states
 from holdfast.cli.rendering import (
     MAX_LINES,
     diff_texts,
+    dump_json,
     is_long_text,
     render_value,
     to_compact_json,
@@ -52,7 +52,7 @@ INDENT = "    "
 DEEPER = "      "
 
 
-@command
+@viewing_command
 async def diff(
     before: Annotated[
         str,
@@ -225,7 +225,7 @@ def resolve_pointer(tree: Any, path: str) -> Any:
 
 def shorten_value(value: Any) -> str:
     """Return a value on one line."""
-    text = json.dumps(value, ensure_ascii=False)
+    text = dump_json(value)
     return (
         text
         if len(text) <= MAX_VALUE_LENGTH

@@ -6,6 +6,7 @@ import stat
 import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
+from enum import StrEnum
 from pathlib import Path
 from shlex import quote
 from typing import Annotated
@@ -43,12 +44,23 @@ from holdfast.cli.references import (
     open_existing_store,
     resolve_ref,
 )
+from holdfast.documents.blobs import DocumentBlobs
 from holdfast.documents.json_file import check_writable
 from holdfast.errors import NotFoundError, StateStoreError
 from holdfast.stores.urls import mask_secrets
 from holdfast.transfer.manager import Redaction, SnapshotManager, suggest_names
 
 MAX_SUGGESTIONS_READ = 1000
+
+
+class AttachmentsMode(StrEnum):
+    """The values of ``--attachments``."""
+
+    embed = "embed"
+    folder = "folder"
+    omit = "omit"
+
+
 OPEN_DESCRIPTORS = ("/dev/std", "/dev/fd/", "/proc/self/fd/")
 
 
@@ -104,6 +116,13 @@ async def export(
     redact_ssns: Annotated[
         bool, typer.Option("--redact-ssns", help="Remove US social security numbers.")
     ] = False,
+    redact_drop_binary: Annotated[
+        bool,
+        typer.Option(
+            "--redact-drop-binary",
+            help="Drop attachments and large bytes that are not text, which are not searched.",
+        ),
+    ] = False,
     sign: Annotated[
         str | None,
         typer.Option(
@@ -113,6 +132,14 @@ async def export(
             callback=require_file_name,
         ),
     ] = None,
+    attachments: Annotated[
+        AttachmentsMode,
+        typer.Option(
+            "--attachments",
+            help="Where large values and attachments go: into the document, into the folder "
+            "FILE.blobs, or nowhere.",
+        ),
+    ] = AttachmentsMode.embed,
     as_: Annotated[
         str | None,
         typer.Option(
@@ -129,6 +156,10 @@ async def export(
     is_file = output != "-" and not is_stream(output)
     if as_ is not None:
         require_transcript_format(as_, output if is_file else None, is_signed=sign is not None)
+    if attachments is AttachmentsMode.folder and not is_file:
+        raise typer.BadParameter(
+            "a folder needs a file to be beside; pass --output FILE", param_hint="--attachments"
+        )
     check_output(output)
     redaction = make_redactor(
         patterns=redact,
@@ -136,6 +167,7 @@ async def export(
         cards=redact_cards,
         ibans=redact_ibans,
         ssns=redact_ssns,
+        drop_binary=redact_drop_binary,
     )
     key = None if sign is None else load_signing_key(sign)
     async with open_existing_store(store) as state_store:
@@ -151,30 +183,58 @@ async def export(
             tags=tags,
             redact=redaction,
             sign=key,
+            # A transcript has all values in it.
+            attachments="folder" if as_ is not None else attachments.value,
         )
+        warn_about_binary(found.extra.get("not_searched", []) if redaction else [])
         if as_ is not None and is_file:
             others = await export_subagents(manager, location, redact=redaction)
             write_transcripts(found, others, output)
             return
-    chunks = found.chunks() if as_ is None else [encode_transcript(to_transcript(found))]
-    if output == "-":
-        try:
-            write_bytes(chunks)
-        except BrokenPipeError as error:
-            out.drop(error)  # unlike other commands, this one has no other work to finish
-            raise typer.Exit(FAILED) from None
-        return
-    if is_file:
-        manager.to_file(found, output)
-    else:
-        write_stream(output, chunks)
+        if as_ is not None:
+            chunks: Iterable[bytes] = [encode_transcript(to_transcript(found))]
+        else:
+            chunks = found.chunks(attachments.value)
+        if output == "-":
+            try:
+                write_bytes(chunks)
+            except BrokenPipeError as error:
+                out.drop(error)  # unlike other commands, this one has no other work to finish
+                raise typer.Exit(FAILED) from None
+            return
+        if is_file:
+            manager.to_file(found, output, attachments=attachments.value)
+        else:
+            write_stream(output, chunks)
     taken = sum(each["count"] for each in found.extra["redactions"]) if redaction else 0
     print_line(
         f"{output}: {format_count(found.snapshot.count('messages'), 'message')}, "
         f"{format_count(found.event_log_count, 'event')} of {found.agent_id}/{found.session_id}"
+        + format_blobs(found.blobs, attachments)
         + (f", {format_count(taken, 'redaction')}" if redaction else "")
         + (f", signed by {key.key_id}" if key else ""),
         to=err,
+    )
+
+
+def warn_about_binary(not_searched: list[dict[str, object]]) -> None:
+    """Warn about contents that a redaction could not search."""
+    if not_searched:
+        first = not_searched[0]
+        print_line(
+            ("warning:", "yellow"),
+            f" {format_count(len(not_searched), 'binary content')} not searched for secrets, such "
+            f"as {first.get('name') or first['path']}; pass --redact-drop-binary to drop them",
+            to=err,
+        )
+
+
+def format_blobs(blobs: DocumentBlobs, mode: AttachmentsMode) -> str:
+    """Return how many blobs were exported and how many omitted, for the end of the report."""
+    count = 0 if mode is AttachmentsMode.omit else len(blobs)
+    omitted = len(blobs.entries) - count
+    return (f", {format_count(count, 'blob')}" if count else "") + (
+        f", {format_count(omitted, 'blob')} omitted" if omitted else ""
     )
 
 
@@ -266,14 +326,23 @@ def write_stream(output: str, chunks: Iterable[bytes]) -> None:
 
 
 def make_redactor(
-    *, patterns: bool, paths: list[str], cards: bool, ibans: bool, ssns: bool
+    *,
+    patterns: bool,
+    paths: list[str],
+    cards: bool,
+    ibans: bool,
+    ssns: bool,
+    drop_binary: bool,
 ) -> Redaction | None:
     """Return the redaction that the options ask for, if any."""
-    if not any((patterns, paths, cards, ibans, ssns)):
+    if not any((patterns, paths, cards, ibans, ssns, drop_binary)):
         return None
     from holdfast.redaction.redactor import Redactor  # noqa: PLC0415 - imported only if used
 
     try:
-        return Redactor(patterns, paths, cards=cards, ibans=ibans, ssns=ssns).redact
+        redactor = Redactor(
+            patterns, paths, cards=cards, ibans=ibans, ssns=ssns, drop_binary=drop_binary
+        )
+        return redactor.redact
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--redact-path") from None

@@ -15,10 +15,10 @@ from holdfast.cli.console import (
     Format,
     FormatOption,
     StoreOption,
-    command,
     err,
     print_json,
     print_line,
+    viewing_command,
 )
 from holdfast.cli.filters import (
     SinceOption,
@@ -73,7 +73,7 @@ AGENT_COLUMNS = (
 )
 
 
-@command
+@viewing_command
 async def list_(
     name: Annotated[
         str | None,

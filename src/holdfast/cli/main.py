@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 import holdfast
-from holdfast.cli import keys
+from holdfast.cli import keys, workspace
+from holdfast.cli.attachment import attachment
 from holdfast.cli.backup import backup
 from holdfast.cli.copy import copy
 from holdfast.cli.delete import delete
@@ -39,6 +40,8 @@ state = typer.Typer(help="Work with sessions and snapshots.", no_args_is_help=Tr
 app.add_typer(state, name="state")
 signing = typer.Typer(help="Manage keys that sign documents.", no_args_is_help=True)
 app.add_typer(signing, name="keys")
+files = typer.Typer(help="Keep the files of a folder in a session.", no_args_is_help=True)
+app.add_typer(files, name="workspace")
 
 Verb = Callable[..., Any]
 
@@ -49,6 +52,7 @@ STATE_VERBS: dict[str, Verb] = {
     "list": list_,
     "save": save,
     "diff": diff,
+    "attachment": attachment,
     "verify": verify,
     "restore": restore,
     "fork": fork,
@@ -56,6 +60,12 @@ STATE_VERBS: dict[str, Verb] = {
     "delete": delete,
 }
 KEYS_VERBS: dict[str, Verb] = {"new": keys.new, "show": keys.show}
+WORKSPACE_VERBS: dict[str, Verb] = {
+    "capture": workspace.capture,
+    "restore": workspace.restore,
+    "diff": workspace.diff,
+    "export": workspace.export,
+}
 VERBS: dict[str, Verb] = {
     "replay": replay,
     "copy": copy,
@@ -70,6 +80,8 @@ for verb, function in STATE_VERBS.items():
     state.command(verb)(function)
 for verb, function in KEYS_VERBS.items():
     signing.command(verb)(function)
+for verb, function in WORKSPACE_VERBS.items():
+    files.command(verb)(function)
 for verb, function in VERBS.items():
     app.command(verb)(function)
 

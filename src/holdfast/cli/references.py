@@ -297,7 +297,11 @@ async def load_document(url: str | None, name: str, agent_id: str | None = None)
     async with open_existing_store(url) as store:
         found = await find_reference(store, name, agent_id)
         return await export_document(
-            SnapshotArchive(store), found.location, snapshot_id=found.snapshot_id, seq=found.seq
+            SnapshotArchive(store),
+            found.location,
+            snapshot_id=found.snapshot_id,
+            seq=found.seq,
+            attachments="omit",  # references are shown, not contents
         )
 
 

@@ -18,6 +18,8 @@ from holdfast.cli.console import escape_control_codes
 from holdfast.cli.tables import fold_text
 from holdfast.snapshots.message_formats import find_tool_calls, message_texts
 from holdfast.values import to_json
+from holdfast.values.reference_text import describe_reference, read_json_reference
+from holdfast.values.references import BlobReference
 
 MAX_LINES = 10
 """Lines of one value that are shown by default."""
@@ -29,8 +31,30 @@ SENTENCE = re.compile(r"(?<=[.!?;])\s+")
 
 
 def to_compact_json(value: Any) -> str:
-    """Return JSON data on one line."""
-    return escape_control_codes(json.dumps(value, ensure_ascii=False))
+    """Return JSON data on one line, with references to large values as short texts."""
+    return escape_control_codes(dump_json(value))
+
+
+def dump_json(value: Any) -> str:
+    """Return the text of JSON data; a reference is a text in angle brackets, without quotes."""
+    if not has_references(value):
+        return json.dumps(value, ensure_ascii=False)
+    reference = read_json_reference(value)
+    if reference is not None:
+        return describe_reference(reference)
+    if isinstance(value, list):
+        return f"[{', '.join(map(dump_json, value))}]"
+    fields = (f"{json.dumps(name, ensure_ascii=False)}: {dump_json(value[name])}" for name in value)
+    return f"{{{', '.join(fields)}}}"
+
+
+def has_references(value: Any) -> bool:
+    """Return whether there is a reference inside JSON data."""
+    if isinstance(value, list):
+        return any(map(has_references, value))
+    if isinstance(value, dict):
+        return read_json_reference(value) is not None or any(map(has_references, value.values()))
+    return False
 
 
 def render_value(value: Any, width: int, most: int | None = MAX_LINES) -> list[str]:
@@ -45,6 +69,8 @@ def render_lines(value: Any, width: int) -> Iterator[str]:
         yield one
     elif isinstance(value, str):
         yield from wrap_text(value, width)
+    elif read_json_reference(value) is not None:
+        yield from fold_text(one, width)
     elif isinstance(value, dict) and value:
         for name, inner in value.items():
             yield from render_field(escape_control_codes(name), inner, width)
@@ -144,4 +170,6 @@ def message_text(message: Any) -> str:
 def format_call(tool: str, arguments: Any) -> str:
     """Return a tool call as code."""
     given = "" if arguments is None else arguments
+    if isinstance(given, BlobReference):
+        given = describe_reference(given)
     return f"→ {tool}({given if isinstance(given, str) else to_compact_json(to_json(given))})"

@@ -18,7 +18,6 @@ from holdfast.cli.console import (
     Format,
     FormatOption,
     StoreOption,
-    command,
     escape_control_codes,
     fail,
     is_interactive,
@@ -26,6 +25,7 @@ from holdfast.cli.console import (
     print_json,
     print_line,
     restore_sigint,
+    viewing_command,
 )
 from holdfast.cli.diff import print_difference, shorten_value
 from holdfast.cli.references import (
@@ -54,7 +54,7 @@ QUIT = ("q", "\x1b")
 KEYS = "[n]ext [b]ack [g]o to a step [s]tate [c]hanges [q]uit"
 
 
-@command
+@viewing_command
 async def replay(
     name: Annotated[
         str,

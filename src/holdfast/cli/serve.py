@@ -49,10 +49,32 @@ def serve(
     max_body: Annotated[
         int, typer.Option("--max-body", min=1, metavar="MB", help="Largest request body in MB.")
     ] = 64,
+    max_attachment: Annotated[
+        int,
+        typer.Option(
+            "--max-attachment", min=1, metavar="MB", help="Largest uploaded attachment in MB."
+        ),
+    ] = 1024,
     timeout: Annotated[
         float,
         typer.Option("--timeout", min=0.1, metavar="S", help="Time limit per request in seconds."),
     ] = 60.0,
+    max_streams: Annotated[
+        int,
+        typer.Option("--max-streams", min=1, metavar="N", help="Open event streams per process."),
+    ] = 256,
+    streams_per_token: Annotated[
+        int,
+        typer.Option(
+            "--streams-per-token", min=1, metavar="N", help="Those of one token, per process."
+        ),
+    ] = 64,
+    heartbeat: Annotated[
+        float,
+        typer.Option(
+            "--heartbeat", min=0.1, metavar="S", help="Seconds between heartbeats of a stream."
+        ),
+    ] = 15.0,
     cors: Annotated[
         list[str] | None,
         typer.Option("--cors", metavar="ORIGIN", help="Allow pages of this origin. Repeatable."),
@@ -86,7 +108,14 @@ def serve(
         with usage_error("--cors"):
             validate_origins(cors or [])
         with usage_error("--timeout"):
-            limits = Limits(body_bytes=max_body * MEGABYTE, seconds=timeout)
+            limits = Limits(
+                body_bytes=max_body * MEGABYTE,
+                seconds=timeout,
+                streams=max_streams,
+                streams_per_token=streams_per_token,
+                heartbeat=heartbeat,
+                attachment_bytes=max_attachment * MEGABYTE,
+            )
         state_store = open_store(store)
         with usage_error("--workers"):
             check_workers(state_store, workers)

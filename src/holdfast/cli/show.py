@@ -8,17 +8,18 @@ from typing import Annotated, Any
 import typer
 from rich.cells import cell_len, set_cell_size
 
+from holdfast.cli.attachment import attachment_to_json, print_attachments
 from holdfast.cli.completion import complete_state
 from holdfast.cli.console import (
     AgentOption,
     Format,
     FormatOption,
     StoreOption,
-    command,
     escape_control_codes,
     fail,
     print_json,
     print_line,
+    viewing_command,
 )
 from holdfast.cli.keys import (
     RequireOption,
@@ -44,6 +45,7 @@ from holdfast.documents.files import decode_document
 from holdfast.documents.json_file import read_json_file
 from holdfast.documents.signing import PublicKey, SignatureError, read_signatures, verify_signature
 from holdfast.log.event import format_time
+from holdfast.snapshots.attachments import find_attachments
 from holdfast.snapshots.message_formats import message_role
 from holdfast.snapshots.session_state import MESSAGES, SESSION, STATE
 from holdfast.snapshots.tool_calls import ToolCallIndex
@@ -57,7 +59,7 @@ MAX_ROLE_WIDTH = 12
 GAP = "  "
 
 
-@command
+@viewing_command
 async def show(
     name: Annotated[
         str,
@@ -73,6 +75,9 @@ async def show(
     ] = MESSAGES_SHOWN,
     values: Annotated[
         bool, typer.Option("--values", help="Show values, not only their keys.")
+    ] = False,
+    attachments: Annotated[
+        bool, typer.Option("--attachments", help="List the attachments instead.")
     ] = False,
     require_signature: RequireOption = False,
     trust: TrustOption = None,
@@ -96,7 +101,13 @@ async def show(
             f"{name} is not a file; only files are signed",
             "pass a document file, or omit --trust and --require-signature",
         )
-    if format is Format.json:
+    if attachments:
+        listed = find_attachments(found.snapshot, found.events)
+        if format is Format.json:
+            print_json([attachment_to_json(each) for each in listed])
+        else:
+            print_attachments(listed)
+    elif format is Format.json:
         print_json(found.to_dict())
     else:
         signed = {} if signers is None else {"signed_by": signers}

@@ -6,12 +6,25 @@ what was written is checked afterwards, by `validate_document`.
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
+import hashlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, cast
 
-from holdfast.documents.encode import BASE, DIGEST, SIGNATURES
+from holdfast.blobs.keys import MAX_SIZE
+from holdfast.documents.blob_folder import FolderBlob, validate_blob_file
+from holdfast.documents.blobs import (
+    DocumentBlob,
+    DocumentBlobs,
+    EmbeddedBlob,
+    OmittedBlob,
+    bind_contents,
+)
+from holdfast.documents.encode import BASE, BLOBS, DIGEST, SIGNATURES
 from holdfast.documents.migrations import migrate_schema
 from holdfast.documents.validate import validate_document
 from holdfast.errors import (
@@ -21,9 +34,10 @@ from holdfast.errors import (
     short_repr,
 )
 from holdfast.log.changes import changes_from_json
-from holdfast.log.event import Event, draft_from_json, parse_time
+from holdfast.log.event import Event, draft_from_json, find_event_references, parse_time
 from holdfast.log.event_log import Position
 from holdfast.log.hash_chain import GENESIS, link_event
+from holdfast.log.linked_events import EVENTS_PER_BLOCK, EventBlock, LinkedEvents
 from holdfast.snapshots.keys import SCOPES, validate_id, validate_snapshot_id
 from holdfast.snapshots.records import validate_tags
 from holdfast.snapshots.session_state import (
@@ -37,7 +51,9 @@ from holdfast.snapshots.session_state import (
 )
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
+from holdfast.stores.batch_read import split_batches
 from holdfast.values import MAX_DEPTH, from_json
+from holdfast.values.references import DIGEST as BLOB_DIGEST
 
 FIELDS = (
     "schema_version",
@@ -55,6 +71,7 @@ FIELDS = (
     "events",
     DIGEST,
     BASE,
+    BLOBS,
 )
 STATE_FIELDS = ("status", "messages", "message_keys", "values", "session", "namespaces")
 REQUIRED = ("schema_version", "agent_id", "session_id", "state")
@@ -68,8 +85,15 @@ MALFORMED_DATA = (
 )
 
 
-def decode_fields(data: object, *, allow_modified: bool = False) -> dict[str, Any]:
+def decode_fields(
+    data: object,
+    *,
+    allow_modified: bool = False,
+    folder: str | os.PathLike[str] | None = None,
+) -> dict[str, Any]:
     """Decode and validate a document; returns the arguments of `Document`.
+
+    ``folder`` is where the document was read from, for blobs in files beside it.
 
     Raises:
         InvalidDocumentError: It is not a valid document, or its schema is too new.
@@ -88,14 +112,21 @@ def decode_fields(data: object, *, allow_modified: bool = False) -> dict[str, An
     state = decode_state(require_object(migrated["state"], "state"))
     base = None if migrated.get(BASE) is None else decode_base(migrated[BASE])
     events = tuple(decode_events(migrated.get("events")))
-    fields = build_fields(migrated, state, base, events)
+    blobs = decode_blobs(migrated.get(BLOBS), folder)
+    state = bind_contents(state, blobs)
+    base = None if base is None else bind_contents(base, blobs)
+    fields = build_fields(migrated, state, base, events, blobs)
     if not allow_modified:
         validate_document(data, migrated, events, base, state)
     return fields
 
 
 def build_fields(
-    data: Mapping[str, Any], state: Snapshot, base: Snapshot | None, events: Sequence[Event]
+    data: Mapping[str, Any],
+    state: Snapshot,
+    base: Snapshot | None,
+    events: Sequence[Event],
+    blobs: DocumentBlobs,
 ) -> dict[str, Any]:
     """Return the arguments of `Document`, given its large fields decoded."""
     fields = {
@@ -106,8 +137,9 @@ def build_fields(
         "source_environment": optional_text(data, "source_environment"),
         "snapshot": state,
         "base": base,
+        "blobs": blobs,
         "event_log_count": decode_event_count(data, len(events)),
-        "events": events,
+        "events": bind_events(events, blobs),
         "state_extra": collect_unknown_fields(data["state"], STATE_FIELDS, "state"),
         "extra": collect_unknown_fields(data, FIELDS, "top level"),
     }
@@ -254,6 +286,16 @@ def decode_event(fields: Mapping[str, Any], previous: Event | Position | None) -
     return link_event(draft_from_json(fields), seq, prev if previous is None else previous.hash)
 
 
+def bind_events(events: Sequence[Event], blobs: DocumentBlobs) -> Sequence[Event]:
+    """Return events that get the contents of their large values from a document's blobs."""
+    if isinstance(events, LinkedEvents):
+        return events.with_contents(blobs)
+    if not any(map(find_event_references, events)):
+        return events
+    blocks = [EventBlock.encode(batch) for batch in split_batches(events, EVENTS_PER_BLOCK)]
+    return LinkedEvents(blocks, contents=blobs)
+
+
 def decode_event_count(data: Mapping[str, Any], events: int) -> int:
     """Return the number of events that led to the state: that of the events, if there are any."""
     count = data.get("event_log_count", events)
@@ -263,6 +305,51 @@ def decode_event_count(data: Mapping[str, Any], events: int) -> int:
             f"{short_repr(count)}"
         )
     return events or count
+
+
+# --------------------------------------------------------------------------------------- blobs
+
+
+def decode_blobs(data: object, folder: str | os.PathLike[str] | None) -> DocumentBlobs:
+    """Decode the blobs of a document; embedded ones are verified.
+
+    Raises:
+        InvalidDocumentError: The data is malformed, or a content does not match its digest.
+
+    """
+    if data is None:
+        return DocumentBlobs()
+    blobs: list[DocumentBlob] = []
+    for digest, entry in require_object(data, BLOBS).items():
+        with describe_errors_in(f"{BLOBS}.{digest}"):
+            if BLOB_DIGEST.fullmatch(digest) is None:
+                raise ValueError("must be named by a sha256 in hexadecimal")
+            blobs.append(decode_blob(digest, require_object(entry, "blob"), folder))
+    return DocumentBlobs(blobs)
+
+
+def decode_blob(
+    digest: str, entry: Mapping[str, Any], folder: str | os.PathLike[str] | None
+) -> DocumentBlob:
+    """Decode one blob; an embedded content is verified."""
+    size, text, file = entry.get("size"), entry.get("data"), entry.get("file")
+    if type(size) is not int or not 0 <= size <= MAX_SIZE:
+        raise ValueError(f"size must be a non-negative int, got {short_repr(size)}")
+    if text is not None and file is not None:
+        raise ValueError("it has both data and a file")
+    if text is not None:
+        content = base64.b64decode(require_text(text, "data"), validate=True)
+        if len(content) != size:
+            raise ValueError(f"its size is {size:,}, but its data has {len(content):,} bytes")
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise ValueError("its data does not match its digest; get another copy")
+        return EmbeddedBlob(content, digest)
+    if file is None:
+        return OmittedBlob(digest, size)
+    path = validate_blob_file(require_text(file, "file"), digest)
+    if folder is None:
+        return OmittedBlob(digest, size, f"it is in {path}, and was read without that folder")
+    return FolderBlob(Path(folder), path, digest, size)
 
 
 # ------------------------------------------------------------------------------------- fields

@@ -9,22 +9,33 @@ is invalid: `decode_fields` reads those too, and says what is wrong.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
+from holdfast.documents.blobs import bind_contents
 from holdfast.documents.decode import (
     MALFORMED_DATA,
     add_message,
     build_fields,
     decode_base,
+    decode_blobs,
     decode_event,
     decode_message_keys,
     decode_state_values,
     validate_depth,
 )
-from holdfast.documents.encode import BASE, DIGEST, EventLine, encode_canonical, split_items
+from holdfast.documents.encode import (
+    BASE,
+    BLOBS,
+    DIGEST,
+    NOT_COVERED,
+    EventLine,
+    encode_canonical,
+    split_items,
+)
 from holdfast.documents.migrations import SCHEMA_VERSION
 from holdfast.documents.validate import is_linked, validate_event_count
 from holdfast.log.changes import fold_changes
@@ -71,6 +82,7 @@ class DocumentText(msgspec.Struct, forbid_unknown_fields=True):
     tags: JsonField = msgspec.UNSET
     event_log_count: JsonField = msgspec.UNSET
     base: JsonField = msgspec.UNSET
+    blobs: JsonField = msgspec.UNSET
 
 
 decode_structure = msgspec.json.Decoder(DocumentText).decode
@@ -78,11 +90,16 @@ decode_item = msgspec.json.Decoder().decode
 decode_line = msgspec.json.Decoder(EventLine).decode
 
 
-def decode_text(text: bytes | bytearray) -> DecodedText | None:
-    """Decode the items of a document and verify its digest and hash chain; None if refused."""
+def decode_text(
+    text: bytes | bytearray, folder: str | os.PathLike[str] | None = None
+) -> DecodedText | None:
+    """Decode the items of a document and verify its digest and hash chain; None if refused.
+
+    ``folder`` is where it was read from, for blobs in files beside it.
+    """
     try:
         parts = decode_structure(text)
-        decoded = DecodedText(present_fields(parts), present_fields(parts.state))
+        decoded = DecodedText(present_fields(parts), present_fields(parts.state), folder)
         is_valid = parts.schema_version == SCHEMA_VERSION and decoded.add_items(parts)
     except (msgspec.DecodeError, RecursionError, *MALFORMED_DATA):
         return None
@@ -95,7 +112,13 @@ class DecodedText:
     The events are folded into the store, and the state of the document is compared with it.
     """
 
-    def __init__(self, data: dict[str, Any], state: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        data: dict[str, Any],
+        state: dict[str, Any],
+        folder: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._blobs = decode_blobs(data.pop(BLOBS, None), folder)
         self._data = data
         self._state = state
         self._base = None if data.get(BASE) is None else decode_base(data[BASE])
@@ -110,7 +133,7 @@ class DecodedText:
         # In canonical order, the events come before the state.
         state = {**self._state, "messages": self._decode_messages(parts.state.messages)}
         covered = {**self._data, "state": state, "events": self._decode_events(parts.events)}
-        for piece in encode_canonical(covered, (DIGEST,)):
+        for piece in encode_canonical(covered, NOT_COVERED):
             digest.update(piece)
         return (
             bool(self._data[DIGEST] == f"sha256:{digest.hexdigest()}")
@@ -126,10 +149,11 @@ class DecodedText:
             ModifiedDocumentError: Its number of events is wrong.
 
         """
-        state = self._store.snapshot()
-        events = LinkedEvents(self._blocks, base=self._base, state=state) if self._blocks else ()
+        state = bind_contents(self._store.snapshot(), self._blobs)
+        base = None if self._base is None else bind_contents(self._base, self._blobs)
+        events = LinkedEvents(self._blocks, base=base, state=state) if self._blocks else ()
         data = {**self._data, "state": self._state}
-        fields = build_fields(data, state, self._base, events)
+        fields = build_fields(data, state, base, events, self._blobs)
         validate_event_count(events, self._data)
         return fields
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.documents.blobs import BlobsText
 from holdfast.errors import short_repr
 from holdfast.log.changes import changes_to_json
 from holdfast.log.event import Event, event_to_json, format_time
@@ -28,15 +29,19 @@ from holdfast.snapshots.session_state import (
     STATUS,
     message_key,
 )
-from holdfast.state.snapshot import Snapshot, changes_with_references
+from holdfast.state.snapshot import Snapshot, changes_with_references, encoded_entries
 from holdfast.state.store import Store
-from holdfast.values import to_json
+from holdfast.values import decode, to_json
 from holdfast.values.json_encoding import is_json_without_floats
+from holdfast.values.references import keep_references
 
 BASE = "base"
 EVENTS = "events"
 DIGEST = "digest"
 SIGNATURES = "signatures"
+BLOBS = "blobs"
+NOT_COVERED = (DIGEST, SIGNATURES, BLOBS)
+"""The fields that the digest does not cover; blobs are covered by the references to them."""
 
 CHUNK_BYTES = 1 << 16
 ITEMS_PER_BATCH = 16
@@ -97,14 +102,20 @@ def encode_state(
     keys: Sequence[str] | None = None,
     messages: Callable[[Iterable[Any]], Any] = list,
 ) -> dict[str, Any]:
-    """Return a state as JSON data, with all messages or only those of the given keys."""
+    """Return a state as JSON data, with all messages or only those of the given keys.
+
+    Blobs stay references and are not read.
+    """
+    found: Iterable[Any]
     if keys is None:
-        names = [key for namespace, key in state.keys if namespace == MESSAGES]
-        found = (message for _, _, message in state.items(MESSAGES))
+        entries = encoded_entries(state, MESSAGES)
+        names = [key for key, _ in entries]
+        found = (decode(bytes(data)) for _, data in entries)
     else:
         names = list(keys)
-        found = (state.get(MESSAGES, key) for key in keys)
-    session = {key: to_json(value) for _, key, value in state.items(SESSION)}
+        with keep_references():
+            found = [state.get(MESSAGES, key) for key in keys]
+    session = encode_namespace(state, SESSION)
     status = session.pop(STATUS, None)
     if not isinstance(status, str):
         # A Store of other code may have any value as its status, or none: decode_status.
@@ -112,7 +123,7 @@ def encode_state(
     data: dict[str, Any] = {
         "status": status if isinstance(status, str) else PENDING,
         "messages": messages(map(to_json, found)),
-        "values": {key: to_json(value) for _, key, value in state.items(STATE)},
+        "values": encode_namespace(state, STATE),
     }
     if names != [message_key(number) for number in range(len(names))]:
         data["message_keys"] = names
@@ -120,11 +131,14 @@ def encode_state(
         data["session"] = session
     others = [each for each in state.namespaces() if each not in SESSION_NAMESPACES]
     if others:
-        data["namespaces"] = {
-            namespace: {key: to_json(value) for _, key, value in state.items(namespace)}
-            for namespace in others
-        }
+        data["namespaces"] = {namespace: encode_namespace(state, namespace) for namespace in others}
     return data
+
+
+def encode_namespace(state: Snapshot, namespace: str) -> dict[str, Any]:
+    """Return the values of a namespace as JSON data; blobs stay references."""
+    # Plain bytes are decoded without the contents of blobs.
+    return {key: to_json(decode(bytes(data))) for key, data in encoded_entries(state, namespace)}
 
 
 # --------------------------------------------------------------------- messages and events
@@ -190,7 +204,13 @@ class ItemEncoding:
     events: Callable[[Sequence[Event]], Any]
 
 
-TREES = ItemEncoding(list, lambda events: list(map(encode_event, events)))
+def encode_events(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """Return events as JSON data; blobs stay references."""
+    with keep_references():
+        return list(map(encode_event, events))
+
+
+TREES = ItemEncoding(list, encode_events)
 BATCHES = ItemEncoding(split_items, encode_event_batches)
 
 
@@ -235,6 +255,12 @@ def write_lines(data: Mapping[str, Any], text: bytearray) -> Iterator[None]:
         encode_into(name, text, -1)
         text += b": "
         found = value() if callable(value) else value
+        if isinstance(found, BlobsText):
+            for piece in found:
+                text += piece
+                if len(text) >= CHUNK_BYTES:
+                    yield
+            continue
         yield from write_items(found, text, 2 if name == "state" else 1)
     text += b"\n}\n"
 
@@ -275,14 +301,14 @@ def write_items(value: Any, text: bytearray, levels: int) -> Iterator[None]:
 
 
 def compute_digest(data: Mapping[str, Any]) -> str:
-    """Compute the digest of a document, which covers all but itself and the signatures.
+    """Compute the digest of a document, which covers all but itself, signatures and blobs.
 
     Raises:
         TypeError, ValueError, RecursionError: It is not JSON data.
 
     """
     digest = hashlib.sha256()
-    for piece in encode_canonical(data, (DIGEST, SIGNATURES)):
+    for piece in encode_canonical(data, NOT_COVERED):
         digest.update(piece)
     return f"sha256:{digest.hexdigest()}"
 
@@ -298,7 +324,7 @@ class RunningDigest:
         self._data = data
         self._digest = hashlib.sha256()
         self._messages: list[bytes] = []
-        covered = sorted(data.keys() - {DIGEST, SIGNATURES})
+        covered = sorted(data.keys() - set(NOT_COVERED))
         at = covered.index(EVENTS)
         self._before, self._after = covered[:at], covered[at + 1 :]
 
@@ -337,7 +363,7 @@ class CanonicalText:
 
 
 def encode_canonical(
-    data: Mapping[str, Any], without: Sequence[str] = (SIGNATURES,)
+    data: Mapping[str, Any], without: Sequence[str] = (SIGNATURES, BLOBS)
 ) -> Iterator[bytes]:
     """Yield the canonical JSON of a document in pieces, without some of its fields.
 

@@ -13,9 +13,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
+from holdfast.documents.blob_folder import write_blob_folder
+from holdfast.documents.blobs import EMBED, FOLDER, Attachments, validate_attachments
 from holdfast.documents.decode_text import decode_text
 from holdfast.documents.document import Document, require_document
 from holdfast.documents.json_file import (
+    check_writable,
     parse_json,
     read_decompressed,
     read_text_file,
@@ -60,8 +63,10 @@ def read_document(
     """
     if isinstance(source, bytes | bytearray):
         source = io.BytesIO(source)
+    folder = None
     if isinstance(source, str | os.PathLike):
         name = mask_secrets(str(Path(source)))
+        folder = Path(source).parent
     # Passed on without a name here, so that it is freed as soon as it was decoded.
     return decode_document_text(
         read_text_file(source, limits=limits)
@@ -71,6 +76,7 @@ def read_document(
         allow_modified=allow_modified,
         trusted=trusted,
         migrations=migrations,
+        folder=folder,
     )
 
 
@@ -81,8 +87,11 @@ def decode_document_text(
     allow_modified: bool = False,
     trusted: Iterable[PublicKey] | None = None,
     migrations: ValueMigrations | None = None,
+    folder: str | os.PathLike[str] | None = None,
 ) -> Document:
     """Read and validate a document from its JSON text, as `read_document` does from a file.
+
+    ``folder`` is where it was read from, for blobs in files beside it.
 
     Raises:
         UnreadableDocumentError: It is not JSON.
@@ -92,13 +101,14 @@ def decode_document_text(
         UnregisteredTypeError: It has values of a type that is not registered here.
 
     """
-    decoded = decode_text(text) if trusted is None and not allow_modified else None
+    decoded = decode_text(text, folder) if trusted is None and not allow_modified else None
     if decoded is None:
         return decode_document(
             parse_json(text, name),
             allow_modified=allow_modified,
             trusted=trusted,
             migrations=migrations,
+            folder=folder,
         )
     del text
     document = Document(**decoded.finish())
@@ -111,8 +121,11 @@ def decode_document(
     allow_modified: bool = False,
     trusted: Iterable[PublicKey] | None = None,
     migrations: ValueMigrations | None = None,
+    folder: str | os.PathLike[str] | None = None,
 ) -> Document:
     """Read and validate a document from JSON data, as `read_document` does from a file.
+
+    ``folder`` is where it was read from, for blobs in files beside it.
 
     Raises:
         SignatureError: No trusted key signed it.
@@ -122,17 +135,36 @@ def decode_document(
 
     """
     signers = () if trusted is None else verify_signature(data, trusted)
-    document = Document.from_dict(data, allow_modified=allow_modified)
+    document = Document.from_dict(data, allow_modified=allow_modified, folder=folder)
     if migrations is not None:
         document = migrate_values(document, migrations)
     return record_signers(document, signers) if signers else document
 
 
-def write_document(document: Document, path: str | os.PathLike[str]) -> None:
+def write_document(
+    document: Document,
+    path: str | os.PathLike[str],
+    *,
+    attachments: Attachments = EMBED,
+    limits: DocumentLimits = DEFAULT_LIMITS,
+) -> None:
     """Write a document atomically, compressed if the path ends in ``.gz`` or ``.zst``.
 
+    Args:
+        document: What to write.
+        path: The file.
+        attachments: Embed large values and attachments, write them to the folder ``<path>.blobs``
+            before the document, or omit them.
+        limits: How much may be embedded.
+
     Raises:
-        StateStoreError: The file cannot be written.
+        StateStoreError: A file cannot be written.
+        DocumentTooLargeError: The attachments are too large to be embedded.
 
     """
-    write_json_file(path, require_document(document, "write_document").chunks())
+    require_document(document, "write_document")
+    validate_attachments(attachments)
+    folder = None
+    if attachments == FOLDER:
+        folder = write_blob_folder(document.blobs, check_writable(path))
+    write_json_file(path, document.chunks(attachments, folder=folder, limits=limits))

@@ -30,13 +30,15 @@ class DocumentLimits:
 
     ``max_bytes`` limits its JSON text after decompression, ``max_objects`` the number of values and
     names in it. A compressed document is also limited relative to its compressed size.
+    ``max_embedded_bytes`` limits the blobs that are embedded when a document is written.
     """
 
     max_bytes: int = 1 << 30
     max_objects: int = 50_000_000
+    max_embedded_bytes: int = 1 << 26
 
     def __post_init__(self) -> None:
-        for name in ("max_bytes", "max_objects"):
+        for name in ("max_bytes", "max_objects", "max_embedded_bytes"):
             value = getattr(self, name)
             if type(value) is not int or value < 1:
                 raise ValueError(f"{name} must be a positive int, got {short_repr(value)}")

@@ -21,6 +21,7 @@ from holdfast.state.batch import WriteBatch
 from holdfast.state.diff import Pair
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store, has_entries
+from holdfast.values.references import keep_references
 
 REMEDY = "get another copy, or pass allow_modified if it was edited on purpose"
 
@@ -121,11 +122,12 @@ def is_fold(events: Sequence[Event], base: Snapshot | None, state: Snapshot) -> 
     if isinstance(events, LinkedEvents) and events.is_known_to_lead(base, state):
         return True
     final: dict[Pair, Any] = {}
-    for event in events:
-        for namespace, key, value in event.changes["set"]:
-            final[namespace, key] = value
-        for pair in event.changes["delete"]:
-            final.pop(pair, None)
+    with keep_references():
+        for event in events:
+            for namespace, key, value in event.changes["set"]:
+                final[namespace, key] = value
+            for pair in event.changes["delete"]:
+                final.pop(pair, None)
     if (base is not None and len(base)) or len(final) != len(state):
         return False
     store = Store(max_history=0)
@@ -134,11 +136,13 @@ def is_fold(events: Sequence[Event], base: Snapshot | None, state: Snapshot) -> 
 
 
 def fold_events(events: Sequence[Event], base: Snapshot | None) -> Snapshot:
-    """Return the state that events lead to."""
+    """Return the state that events lead to; blobs are not read."""
     store = Store(max_history=0)
     if base is not None:
         store.restore(base)
-    fold_changes(store, (event.changes for event in events))
+    contents = events.contents if isinstance(events, LinkedEvents) else None
+    with keep_references():
+        fold_changes(store, (event.changes for event in events), contents)
     return store.snapshot()
 
 

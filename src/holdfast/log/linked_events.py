@@ -8,7 +8,7 @@ decoded events.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import overload
 
@@ -21,10 +21,12 @@ from holdfast.log.event import (
     draft_from_json,
     event_to_compact_json,
     parse_time,
+    restore_event,
 )
 from holdfast.log.hash_chain import GENESIS, hash_plain_events, link_events
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
+from holdfast.values.references import is_keeping_references
 
 EVENTS_PER_BLOCK = 256
 """How many events are decoded at once; also the number in a segment that an import writes."""
@@ -80,10 +82,11 @@ class EventBlock:
 class LinkedEvents(Sequence[Event]):
     """The events of a verified hash chain. Equal to a tuple of the same events.
 
-    Each access decodes the events again; do not rely on the identity of their values.
+    Each access decodes the events again; do not rely on the identity of their values. With
+    ``contents``, their large values are read from there, unless inside `keep_references`.
     """
 
-    __slots__ = ("_base", "_cached", "_ends", "_state", "blocks")
+    __slots__ = ("_base", "_cached", "_ends", "_state", "blocks", "contents")
 
     def __init__(
         self,
@@ -91,8 +94,10 @@ class LinkedEvents(Sequence[Event]):
         *,
         base: Snapshot | None = None,
         state: Snapshot | None = None,
+        contents: Mapping[str, bytes] | None = None,
     ) -> None:
         self.blocks = tuple(blocks)
+        self.contents = contents
         self._ends: list[int] = []
         for block in self.blocks:
             self._ends.append(len(self) + len(block.hashes))
@@ -103,6 +108,21 @@ class LinkedEvents(Sequence[Event]):
     def is_known_to_lead(self, base: Snapshot | None, state: Snapshot) -> bool:
         """Return whether these very snapshots are known to be the states before and after."""
         return self._base is base and self._state is state
+
+    def with_contents(
+        self,
+        contents: Mapping[str, bytes],
+        *,
+        base: Snapshot | None = None,
+        state: Snapshot | None = None,
+    ) -> LinkedEvents:
+        """Return the events with other contents, and with the states if these are given."""
+        return LinkedEvents(
+            self.blocks,
+            base=self._base if base is None else base,
+            state=self._state if state is None else state,
+            contents=contents,
+        )
 
     def headers(self) -> Iterator[EventHeader]:
         """Yield the time and the type of each event."""
@@ -131,7 +151,14 @@ class LinkedEvents(Sequence[Event]):
 
     def __iter__(self) -> Iterator[Event]:
         for block in self.blocks:
-            yield from block.events()
+            for event in block.events():
+                yield self._restore(event)
+
+    def _restore(self, event: Event) -> Event:
+        """Return an event with the contents of its blobs, if there are any to be read."""
+        if self.contents is None or is_keeping_references():
+            return event
+        return restore_event(event, self.contents)
 
     @overload
     def __getitem__(self, index: int) -> Event: ...
@@ -148,7 +175,7 @@ class LinkedEvents(Sequence[Event]):
         cached = self._cached
         if cached is None or cached[0] is not block:
             cached = self._cached = (block, block.events())
-        return cached[1][at - self._ends[number]]
+        return self._restore(cached[1][at - self._ends[number]])
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, tuple | LinkedEvents):

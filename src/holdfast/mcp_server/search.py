@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from contextlib import suppress
+from typing import Any, NamedTuple
 
+from holdfast.blobs.contents import BlobContents
+from holdfast.errors import IntegrityError, NotFoundError
 from holdfast.mcp_server.access import Access
 from holdfast.mcp_server.arguments import SearchArguments
 from holdfast.mcp_server.cursors import InvalidCursorError, decode_cursor, encode_cursor
@@ -22,6 +25,7 @@ from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.session_state import MESSAGES, ONCE, SESSION, message_number
 from holdfast.state.snapshot import Snapshot
 from holdfast.stores.local import run_in_thread
+from holdfast.values.references import TEXT, Attachment, BlobReference, read_reference
 
 MAX_SESSIONS = 20
 """Sessions that one call reads."""
@@ -75,6 +79,7 @@ class SearchRun:
         self._matches: list[Match] = []
         self._stopped: str | None = None
         self._cursor: SearchCursor | None = None
+        self._contents: BlobContents | None = None
 
     async def search_sessions(self) -> None:
         """Search the sessions of the agent until a limit is reached."""
@@ -130,7 +135,8 @@ class SearchRun:
         self, location: SnapshotLocation, state: Snapshot, namespace: str, key: str
     ) -> None:
         """Add the first match in an entry, if there is one."""
-        for leaf in iterate_leaves(to_plain_json(state.get(namespace, key))):
+        value = read_texts(state.get(namespace, key), self._contents_of(location))
+        for leaf in iterate_leaves(to_plain_json(value)):
             self._characters += len(leaf.text)
             found = self._pattern.search(leaf.text)
             if found is not None:
@@ -146,6 +152,12 @@ class SearchRun:
                 )
                 return
 
+    def _contents_of(self, location: SnapshotLocation) -> BlobContents:
+        """Return the large values of a session, which are read when they are searched."""
+        if self._contents is None or self._contents.reader.location_prefix != location.prefix:
+            self._contents = BlobContents(self._services.state_store, location.prefix)
+        return self._contents
+
     def _stop(self, why: str, last: SearchCursor | None, token: str | None) -> None:
         self._stopped = why
         self._cursor = last or SearchCursor(None, "agent", "", "", token)
@@ -160,6 +172,22 @@ class SearchRun:
             stopped=self._stopped,
             next_cursor=None if self._cursor is None else encode_cursor(self._cursor),
         )
+
+
+def read_texts(value: Any, contents: BlobContents) -> Any:
+    """Return a value with its large texts, which are read; other references are left out."""
+    if isinstance(value, dict):
+        return {key: read_texts(item, contents) for key, item in value.items()}
+    if isinstance(value, list):
+        return [read_texts(item, contents) for item in value]
+    if isinstance(value, Attachment):
+        return value.name
+    if not isinstance(value, BlobReference):
+        return value
+    if value.kind == TEXT and value.size <= MAX_CHARACTERS:
+        with suppress(NotFoundError, IntegrityError):  # the other texts can be searched
+            return read_reference(value, contents)
+    return None
 
 
 def parse_cursor(arguments: SearchArguments) -> SearchCursor | None:

@@ -23,6 +23,7 @@ from holdfast.mcp_server.search import search
 from holdfast.mcp_server.services import Services
 from holdfast.mcp_server.writes import fork, restore, save_checkpoint
 from holdfast.stores.base import StateStore
+from holdfast.values.references import keep_references
 
 A = TypeVar("A", bound=arguments.Arguments)
 
@@ -213,9 +214,11 @@ class Handlers:
                 access.check_write(tool.name)
             given = params.arguments or {}
             check_size(given)
-            result = await tool.function(
-                self._services, access, tool.arguments.model_validate(given)
-            )
+            # Large values are references in results; a search reads those that are text.
+            with keep_references():
+                result = await tool.function(
+                    self._services, access, tool.arguments.model_validate(given)
+                )
         except Exception as error:  # noqa: BLE001 - every error is reported to the model
             return types.CallToolResult(content=[make_text(explain_error(error))], is_error=True)
         tree = result.model_dump(mode="json", by_alias=True)
@@ -266,7 +269,8 @@ class Handlers:
         """Read a session or a snapshot."""
         uri = str(params.uri)
         try:
-            text = await read_resource(self._services, self._access(context), uri)
+            with keep_references():
+                text = await read_resource(self._services, self._access(context), uri)
         except Exception as error:  # noqa: BLE001 - reported to the client
             raise to_protocol_error(error) from None
         contents = types.TextResourceContents(uri=uri, text=text, mime_type=MIME_TYPE)

@@ -16,12 +16,14 @@ import holdfast
 from holdfast.documents.signing import PublicKey, validate_trusted_keys
 from holdfast.errors import HoldfastError, short_repr
 from holdfast.server import (
+    blob_routes,
     document_routes,
     health,
     list_routes,
     problems,
     read_routes,
     schemas,
+    stream_routes,
     viewer_files,
     write_routes,
 )
@@ -101,9 +103,11 @@ def create_app(
     # Not included as routers: those are searched twice for each request.
     for router in (
         document_routes.exports,
+        stream_routes.router,  # before the events by number
         read_routes.router,
         list_routes.router,
         write_routes.router,
+        blob_routes.router,
         document_routes.imports,
         health.router,
         viewer_files.router,
@@ -126,8 +130,16 @@ def make_middleware(
         CORSMiddleware,
         allow_origins=origins,
         allow_methods=["GET", "HEAD", "POST", "DELETE"],
-        allow_headers=["authorization", "content-type", "if-match", "if-none-match"],
-        expose_headers=["etag"],
+        allow_headers=[
+            "authorization",
+            "content-type",
+            "if-match",
+            "if-none-match",
+            "if-range",
+            "last-event-id",
+            "range",
+        ],
+        expose_headers=["content-disposition", "content-range", "etag"],
     )
     return [
         Middleware(EncodedPathMiddleware),

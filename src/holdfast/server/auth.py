@@ -73,6 +73,8 @@ class Authority:
     scope: Scope | None
     agents: frozenset[str] | None = None
     name: str = "-"
+    token: int = -1
+    """The number of the token, from 0; -1 without one."""
     refusal: str | None = None
     """Why a request without a token is not considered local."""
 
@@ -126,9 +128,9 @@ class Tokens:
         given = hash_secret(secret.strip())
         found = NO_AUTHORITY
         # Compare all digests, so that timing reveals nothing about the secrets.
-        for known, token in self._tokens:
+        for number, (known, token) in enumerate(self._tokens):
             if hmac.compare_digest(given, known):
-                found = Authority(token.scope, token.agents, token.name)
+                found = Authority(token.scope, token.agents, token.name, number)
         return found
 
     def check(self, authority: Authority, *, writes: bool) -> None:

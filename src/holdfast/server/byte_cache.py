@@ -45,3 +45,10 @@ class ByteCache(Generic[K, V]):
                 self.size -= its_size
                 dropped.append(gone)
         return dropped
+
+    def pop(self, key: K) -> None:
+        """Drop a value, if there is one."""
+        with self._lock:
+            found = self._values.pop(key, None)
+            if found is not None:
+                self.size -= found[1]

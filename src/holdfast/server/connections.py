@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from holdfast.server.event_stream import STOPPING
 from holdfast.server.problems import KINDS, MEDIA_TYPE
 
 logger = logging.getLogger(__name__)
@@ -51,6 +52,9 @@ class BoundedProtocol(H11Protocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
         self._unread = 0
+        self._stopping = asyncio.Event()
+        # Passed to the app in the scope of each request.
+        self.app_state = {**self.app_state, STOPPING: self._stopping}
 
     @property
     def is_waiting(self) -> bool:
@@ -94,6 +98,11 @@ class BoundedProtocol(H11Protocol):
         self.connections.discard(self)  # connection_lost comes later; do not count it until then
         if self.transport is not None:
             self.transport.abort()
+
+    def shutdown(self) -> None:
+        """End the event streams; other responses are completed."""
+        self._stopping.set()
+        super().shutdown()
 
     # ------------------------------------------------------------------------------------ head
 

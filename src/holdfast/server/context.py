@@ -23,9 +23,11 @@ from starlette.responses import Response
 from holdfast.documents.signing import PublicKey
 from holdfast.errors import NotFoundError, short_repr
 from holdfast.server.auth import get_authority
+from holdfast.server.blob_downloads import BlobDownloads
 from holdfast.server.byte_cache import ByteCache
 from holdfast.server.cache import StateCache
 from holdfast.server.document_decoder import Decoder
+from holdfast.server.event_stream import StreamSlots
 from holdfast.server.growth import GrowthReader
 from holdfast.server.heads import HeadReader, SessionHead
 from holdfast.server.limits import Limits
@@ -37,6 +39,7 @@ from holdfast.snapshots.keys import AGENT, MAX_ID_LENGTH, SCOPES, SnapshotLocati
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.stores.base import StateStore
 from holdfast.transfer.manager import SnapshotManager
+from holdfast.values.references import keep_references
 
 JSON = "application/json"
 MAX_RESPONSES = 64 << 20
@@ -69,9 +72,12 @@ class AppContext:
         self.archive = self.manager.archive
         self.catalog = self.manager.catalog
         self.metrics = Metrics()
+        self.streams = StreamSlots(limits)
+        self.metrics.watch_streams(lambda: self.streams.count)
         self.heads = HeadReader(state_store)
         self.states = StateCache(self.archive)
         self.growth = GrowthReader(state_store, self.states)
+        self.blobs = BlobDownloads(state_store)
         self.responses: ByteCache[tuple[object, ...], CachedBody] = ByteCache(MAX_RESPONSES)
         self.threads = RequestThreads(state_store)
         self._session_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -153,13 +159,49 @@ class ReadRoute(APIRoute):
         return handle_in_thread
 
 
-def make_router(tag: str, *, reads: bool = False) -> APIRouter:
-    """Return a router whose routes reject unknown parameters."""
+class ReferenceReadRoute(ReadRoute):
+    """A `ReadRoute` that shows large values as references, and reads no blobs."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler of the route."""
+        return handle_with_references(super().get_route_handler())
+
+
+class ReferenceWriteRoute(APIRoute):
+    """A route that writes, shows large values as references, and reads no blobs."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler of the route."""
+        return handle_with_references(super().get_route_handler())
+
+
+def handle_with_references(
+    handle: Callable[[Request], Coroutine[Any, Any, Response]],
+) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    """Return a handler that decodes large values as references, also in its threads."""
+
+    async def handle_request(request: Request) -> Response:
+        with keep_references():
+            return await handle(request)
+
+    return handle_request
+
+
+def make_router(tag: str, *, reads: bool = False, documents: bool = False) -> APIRouter:
+    """Return a router whose routes reject unknown parameters.
+
+    Large values are references, except in the documents that routes export and import.
+    """
+    route_class: type[APIRoute]
+    if documents:
+        route_class = ReadRoute if reads else APIRoute
+    else:
+        route_class = ReferenceReadRoute if reads else ReferenceWriteRoute
     return APIRouter(
         tags=[tag],
         dependencies=[Depends(reject_unknown_parameters)],
         responses=RESPONSES,
-        route_class=ReadRoute if reads else APIRoute,
+        route_class=route_class,
     )
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 MEGABYTE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one request may cost: bytes of its body, and seconds until the response starts.
+    """What requests may cost.
 
     Raises:
         ValueError: A limit is not positive.
@@ -17,10 +17,20 @@ class Limits:
     """
 
     body_bytes: int = 64 * MEGABYTE
+    """Bytes of the body of a request."""
     seconds: float = 60.0
+    """Seconds until the response starts."""
+    attachment_bytes: int = 1024 * MEGABYTE
+    """Bytes of the body of an upload, which gets more time the more of it arrived."""
+    streams: int = 256
+    """Open event streams of a process."""
+    streams_per_token: int = 64
+    """Open event streams of a token in a process."""
+    heartbeat: float = 15.0
+    """Seconds without an event after which a stream sends a comment."""
 
     def __post_init__(self) -> None:
-        if self.body_bytes < 1 or not self.seconds > 0:
-            raise ValueError(
-                f"limits must be positive, got {self.body_bytes} bytes and {self.seconds} s"
-            )
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if not value > 0:
+                raise ValueError(f"limits must be positive, got {value} for {each.name}")

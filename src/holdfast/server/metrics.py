@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -63,6 +64,13 @@ class Metrics:
         requests, durations = counted
         requests.inc()
         durations.observe(seconds)
+
+    def watch_streams(self, count: Callable[[], int]) -> None:
+        """Report the number of open event streams, which a function returns."""
+        streams = Gauge(
+            "holdfast_event_streams", "Open event streams of this process.", registry=self._registry
+        )
+        streams.set_function(count)
 
     def count_change(self, act: str) -> None:
         """Count a change to a session: saved, restored, forked, imported, deleted."""

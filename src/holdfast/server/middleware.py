@@ -16,6 +16,7 @@ import asyncio
 import logging
 import re
 import time
+from collections.abc import Callable
 from urllib.parse import quote, unquote, urlsplit
 
 from starlette.datastructures import Headers
@@ -23,9 +24,10 @@ from starlette.requests import ClientDisconnect, HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.server.auth import AUTHORITY, Tokens, get_authority
+from holdfast.server.event_stream import HEAD_ONLY
 from holdfast.server.limits import MEGABYTE, Limits
 from holdfast.server.metrics import Metrics
-from holdfast.server.problems import Problem, internal_error
+from holdfast.server.problems import Problem, ResponseCutError, internal_error
 
 logger = logging.getLogger(__name__)
 access_log = logging.getLogger("holdfast.access")
@@ -34,8 +36,12 @@ PUBLIC = ("/", "/docs", "/openapi.json", "/access", "/health/live", "/health/rea
 VIEWER = "/viewer/"
 DOCUMENTS = "/agents/snapshot/restore"
 """The only path that accepts documents."""
+UPLOADS = re.compile("/agents/[^/]+/sessions/[^/]+/blobs")
+"""The path that accepts attachments."""
 MAX_OTHER_BODY = MEGABYTE
 """Bytes of a body for any other path: those bodies are parsed on the event loop."""
+MIN_UPLOAD_RATE = 1 << 16
+"""Bytes per second that an upload must have; each byte that arrives gives it more time."""
 READ_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 PATH_BYTE = re.compile("%[0-9A-Fa-f]{2}|.", re.DOTALL)
 MAX_LOGGED_PATH = 500
@@ -46,7 +52,7 @@ CLIENT_CLOSED = 499
 
 SECURITY_HEADERS = {
     "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -184,6 +190,7 @@ class HeadMiddleware(Middleware):
             await self.app(scope, receive, send)
             return
         scope["method"] = "GET"
+        scope[HEAD_ONLY] = True
 
         async def send_without_body(message: Message) -> None:
             if message["type"] == "http.response.body":
@@ -220,7 +227,7 @@ class ErrorMiddleware(Middleware):
         try:
             try:
                 await self.app(scope, receive_tracked, send_tracked)
-            except ClientDisconnect:
+            except (ClientDisconnect, ResponseCutError):
                 raise
             except Exception as error:
                 problem = error if isinstance(error, Problem) else internal_error(error)
@@ -235,6 +242,9 @@ class ErrorMiddleware(Middleware):
                 await response(scope, receive_tracked, send_tracked)
         except ClientDisconnect:
             logger.info("%s: client disconnected", request_name(scope))
+        except ResponseCutError as error:
+            # The server closes the connection of a response that is not complete.
+            logger.error("%s: response was cut: %s", request_name(scope), error)  # noqa: TRY400
 
 
 def request_name(scope: Scope) -> str:
@@ -297,9 +307,11 @@ class LimitsMiddleware(Middleware):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on within its limits."""
-        max_bytes = self._max_body(scope)
+        is_upload = scope["method"] == "POST" and UPLOADS.fullmatch(path_in_app(scope)) is not None
+        max_bytes = self._max_body(scope, is_upload=is_upload)
+        too_large = upload_too_large if is_upload else body_too_large
         headers = Headers(scope=scope)
-        check_content_length(headers.get("content-length"), max_bytes)
+        check_content_length(headers.get("content-length"), max_bytes, too_large)
         received, body_received, started = 0, not announces_body(headers), False
         rejected: Problem | None = None
 
@@ -311,8 +323,10 @@ class LimitsMiddleware(Middleware):
                 body_received = not message.get("more_body", False)
                 # Once the response has started, nothing keeps what still arrives.
                 if received > max_bytes and not started:
-                    rejected = body_too_large("is larger than that", max_bytes)
+                    rejected = too_large("is larger than that", max_bytes)
                     raise rejected
+                if is_upload and not started:
+                    timeout.reschedule(begun + self._limits.seconds + received / MIN_UPLOAD_RATE)
             return message
 
         async def send_started(message: Message) -> None:
@@ -324,6 +338,7 @@ class LimitsMiddleware(Middleware):
                 timeout.reschedule(None)  # a client may read the response as slowly as it likes
             await send(message)
 
+        begun = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(self._limits.seconds) as timeout:
                 await self.app(scope, receive_bounded, send_started)
@@ -335,20 +350,24 @@ class LimitsMiddleware(Middleware):
         if rejected is not None:
             raise rejected
 
-    def _max_body(self, scope: Scope) -> int:
+    def _max_body(self, scope: Scope, *, is_upload: bool) -> int:
+        if is_upload:
+            return self._limits.attachment_bytes
         if path_in_app(scope) == DOCUMENTS:
             return self._limits.body_bytes
         return min(self._limits.body_bytes, MAX_OTHER_BODY)
 
 
-def check_content_length(length: str | None, max_bytes: int) -> None:
+def check_content_length(
+    length: str | None, max_bytes: int, too_large: Callable[[str, int], Problem]
+) -> None:
     """Reject a body whose announced length exceeds the limit."""
     if length is None or not length.isdecimal():
         return
     if len(length) > MAX_LENGTH_DIGITS:
-        raise body_too_large(f"has a length of {len(length)} digits", max_bytes)
+        raise too_large(f"has a length of {len(length)} digits", max_bytes)
     if int(length) > max_bytes:
-        raise body_too_large(f"has {int(length):,} bytes", max_bytes)
+        raise too_large(f"has {int(length):,} bytes", max_bytes)
 
 
 def body_too_large(what: str, max_bytes: int) -> Problem:
@@ -359,6 +378,15 @@ def body_too_large(what: str, max_bytes: int) -> Problem:
         hint="send less"
         if max_bytes == MAX_OTHER_BODY
         else "start the server with a larger --max-body, or import with the command line",
+    )
+
+
+def upload_too_large(what: str, max_bytes: int) -> Problem:
+    """Return the problem of an attachment that exceeds the limit."""
+    return Problem(
+        413,
+        f"the limit for an attachment is {max_bytes:,} bytes, and it {what}",
+        hint="start the server with a larger --max-attachment, or use session.attach()",
     )
 
 

@@ -4,7 +4,8 @@
 401  no valid token                        412  the session changed since it was read
 403  the token does not allow it           413  body too large
 404  not found                             422  readable but invalid
-405  method not allowed                    503  the store failed, or it took too long
+405  method not allowed                    429  too many event streams
+416  range outside the content             503  the store failed, or it took too long
 """
 
 from __future__ import annotations
@@ -51,17 +52,24 @@ KINDS: dict[int, tuple[str, str]] = {
     412: ("moved-on", "Session has changed"),
     413: ("too-large", "Body too large"),
     415: ("wrong-media-type", "Unsupported media type"),
+    416: ("no-such-range", "Range not satisfiable"),
     422: ("invalid", "Invalid request"),
+    429: ("too-many", "Too many streams"),
     500: ("damaged", "Stored data is damaged"),
     503: ("unavailable", "Service unavailable"),
 }
-RESPONSES: dict[int | str, dict[str, Any]] = {
-    status: {
-        "description": title,
+
+
+def describe_problem(status: int) -> dict[str, Any]:
+    """Return the OpenAPI description of an error response."""
+    return {
+        "description": KINDS[status][1],
         "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
     }
-    for status, (_, title) in KINDS.items()
-    if status not in (405, 415, 500)
+
+
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: describe_problem(status) for status in KINDS if status not in (405, 415, 416, 429, 500)
 }
 """The errors of every route in the OpenAPI description."""
 HINTS: list[tuple[type[HoldfastError], int, str]] = [
@@ -115,6 +123,10 @@ class Problem(Exception):
         # Client data may contain surrogates, which UTF-8 cannot encode.
         body = msgspec.json.encode(replace_surrogates(tree))
         return Response(body, self.status, self.headers, MEDIA_TYPE)
+
+
+class ResponseCutError(Exception):
+    """A response that has started cannot be completed."""
 
 
 def replace_surrogates(tree: Any) -> Any:

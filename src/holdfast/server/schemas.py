@@ -448,3 +448,21 @@ class SaveDryRun(StrictModel):
     size_bytes: int = Field(examples=[2048])
     seq: int = Field(examples=[17])
     unfinished: bool
+
+
+class UploadedAttachment(StrictModel):
+    """An attachment that was uploaded, or its dry run."""
+
+    dry_run: bool
+    agent_id: str = Field(examples=["research-bot"])
+    session_id: str = Field(examples=["ses_abc123"])
+    scope: Scope
+    digest: str = Field(description="The sha256 of the content.", examples=[EXAMPLE_HASH])
+    size: int = Field(description="The size in bytes.", examples=[48213])
+    media_type: str | None = Field(examples=["image/png"])
+    name: str | None = Field(examples=["chart.png"])
+    value: dict[str, Any] = Field(
+        description="The attachment as it stands in messages and values.",
+        examples=[{"$attachment": [EXAMPLE_HASH, 48213, "image/png", "chart.png"]}],
+    )
+    last_event: int = Field(description="The number of its event.", examples=[18])

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+import os
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from inspect import isawaitable, iscoroutine
 from types import TracebackType
-from typing import Self, TypeVar, cast
+from typing import Self, TypeVar, cast, overload
 from weakref import WeakValueDictionary
 
+from holdfast.documents.blobs import EMBED, Attachments
 from holdfast.documents.document import Document
+from holdfast.errors import short_repr
 from holdfast.log.event import Event
 from holdfast.process_fork import ForkSafeLock
 from holdfast.sessions.attachments import AttachmentContent
 from holdfast.sessions.base import BaseSession
+from holdfast.sessions.blocking_workspace import BlockingWorkspace
 from holdfast.sessions.commit import Committer
 from holdfast.sessions.once import reject_nested_once, validate_once_call
 from holdfast.sessions.rebase import OnConflict
 from holdfast.sessions.restore import SnapshotRef
 from holdfast.sessions.session import Session
 from holdfast.sessions.update import UpdateAttempts, validate_update_function
+from holdfast.sessions.workspace import Workspace
 from holdfast.snapshots.keys import AGENT
 from holdfast.snapshots.records import SnapshotInfo
 from holdfast.snapshots.session_snapshot import SessionSnapshot
@@ -27,6 +40,8 @@ from holdfast.stores.base import StateStore
 from holdfast.stores.portal import sync
 from holdfast.stores.registry import open_state_store
 from holdfast.values.references import Attachment
+from holdfast.workspaces.reports import RestoreReport
+from holdfast.workspaces.scan import MAX_FILE_SIZE, MAX_TOTAL_SIZE
 
 T = TypeVar("T")
 
@@ -180,31 +195,80 @@ class BlockingSession(BaseSession):
     # ------------------------------------------------------------------- durable snapshots
 
     def save(
-        self, *, tags: Mapping[str, str] | None = None, on_conflict: OnConflict = "raise"
+        self,
+        *,
+        tags: Mapping[str, str] | None = None,
+        on_conflict: OnConflict = "raise",
+        workspace: BlockingWorkspace | None = None,
     ) -> SessionSnapshot:
-        """Commit, and save a durable snapshot of the committed state.
+        """Commit, and save a durable snapshot of the committed state. See `Session.save`.
 
         Raises:
             ConflictError: As for `commit`; nothing was written.
+            WorkspaceError: A file of the folder cannot be captured; nothing was written.
             StateStoreError: The store failed.
 
         """
+        files = None if workspace is None else to_workspace(workspace)
         with self._guard:
-            return sync(self._session.save(tags=tags, on_conflict=on_conflict))
+            return sync(self._session.save(tags=tags, on_conflict=on_conflict, workspace=files))
 
-    def restore(self, target: SnapshotRef) -> None:
+    @overload
+    def restore(self, target: SnapshotRef) -> None: ...
+    @overload
+    def restore(
+        self, target: SnapshotRef, *, workspace: BlockingWorkspace, force: bool = False
+    ) -> RestoreReport: ...
+    def restore(
+        self,
+        target: SnapshotRef,
+        *,
+        workspace: BlockingWorkspace | None = None,
+        force: bool = False,
+    ) -> RestoreReport | None:
         """Restore the state to a snapshot or to the state after an event, and commit the change.
 
-        See `Session.restore`.
+        With a workspace, its folder is restored, too. See `Session.restore`.
 
         Raises:
             NotFoundError: The session has no such snapshot or event, or it was pruned.
             ConflictError: Another writer committed first; nothing was written.
+            WorkspaceError: The folder cannot be restored; the state was not restored either.
             StateStoreError: The store failed.
 
         """
+        if workspace is None:
+            with self._guard:
+                sync(self._session.restore(target))
+            return None
+        files = to_workspace(workspace)
         with self._guard:
-            sync(self._session.restore(target))
+            return sync(self._session.restore(target, workspace=files, force=force))
+
+    def workspace(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        max_file_size: int = MAX_FILE_SIZE,
+        max_total_size: int = MAX_TOTAL_SIZE,
+        ignore: Sequence[str] = (),
+        respect_gitignore: bool = True,
+    ) -> BlockingWorkspace:
+        """Return a folder as the workspace of this session. See `Session.workspace`.
+
+        Raises:
+            TypeError: An option has the wrong type.
+            ValueError: A limit is not a number of bytes.
+
+        """
+        files = self._session.workspace(
+            folder,
+            max_file_size=max_file_size,
+            max_total_size=max_total_size,
+            ignore=ignore,
+            respect_gitignore=respect_gitignore,
+        )
+        return BlockingWorkspace(files, self._guard)
 
     def fork(
         self,
@@ -237,17 +301,22 @@ class BlockingSession(BaseSession):
         return sync(self._session.last_finished())
 
     def export(
-        self, *, at: str | int | None = None, tags: Mapping[str, str] | None = None
+        self,
+        *,
+        at: str | int | None = None,
+        tags: Mapping[str, str] | None = None,
+        attachments: Attachments = EMBED,
     ) -> Document:
         """Return the committed state and its events as a document. See `Session.export`.
 
         Raises:
             NotFoundError: The session has no such snapshot or event, or it was pruned.
             IntegrityError: The stored log or a keyframe is damaged.
+            DocumentTooLargeError: The attachments are too large to be embedded.
             StateStoreError: The store failed.
 
         """
-        return sync(self._session.export(at=at, tags=tags))
+        return sync(self._session.export(at=at, tags=tags, attachments=attachments))
 
     def verify(self) -> Verification:
         """Check everything that is stored: hash chain, digests, keyframes and snapshots.
@@ -393,6 +462,16 @@ class FollowedEvents(Iterator[Event]):
 async def receive_event(events: AsyncGenerator[Event, None]) -> Event | None:
     """Return the next event, or None at the end."""
     return await anext(events, None)
+
+
+def to_workspace(workspace: object) -> Workspace:
+    """Return the workspace inside a blocking one."""
+    if not isinstance(workspace, BlockingWorkspace):
+        raise TypeError(
+            "workspace must be what session.workspace(folder) returned, "
+            f"got {short_repr(workspace)}"
+        )
+    return workspace.workspace
 
 
 async def wait_for(result: Awaitable[T]) -> T:

@@ -10,6 +10,7 @@ from holdfast.sessions.commit import Committer
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
+from holdfast.values.references import find_digests
 
 
 async def create_fork(
@@ -29,7 +30,14 @@ async def create_fork(
         fork.origin_active_at = origin.origin_time()
         fork.blobs.origin = origin.blobs.reader
         fork.blobs.offered.update(origin.blobs.offered)
-        fork.working.record_owned("session.forked", data, changes).mark_digests()
+        event = fork.working.record_owned("session.forked", data, changes)
+        event.mark_digests()
+        if event.refers:
+            # The origin may lack blobs that were omitted when it was imported.
+            digests = {each for value in event.encoded_values() for each in find_digests(value)}
+            fork.blobs.omitted = await origin.blobs.reader.find_missing(
+                digests - origin.blobs.offered.keys()
+            )
         await fork.commit("raise")
     except ConflictError as error:
         raise ConflictError(

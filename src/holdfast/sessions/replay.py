@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from holdfast.documents.document import Document, require_document
 from holdfast.errors import NotFoundError
 from holdfast.log.changes import fold_changes
-from holdfast.log.event import Event
+from holdfast.log.event import Event, restore_event
+from holdfast.log.linked_events import LinkedEvents
 from holdfast.log.timeline import Timeline
 from holdfast.sessions.blocking import BlockingSession
 from holdfast.sessions.event_view import load_event
@@ -20,6 +21,7 @@ from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
 from holdfast.stores.portal import sync
+from holdfast.values.references import is_keeping_references, keep_references
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +74,24 @@ class Replay:
                 "from session.export()"
             )
         if document.events:
-            log_start = document.events[0].seq - 1
+            with keep_references():
+                log_start = document.events[0].seq - 1
         else:
             log_start = 0 if document.position is None else document.position.seq
         check_not_pruned(document.location, log_start, self._first, self._last)
         store = Store(max_history=0)
         if document.base is not None:
             store.restore(document.base)
-        yield from self._steps(store, document.events)
+        yield from self._steps(store, document)
 
-    def _steps(self, store: Store, events: Iterable[Event]) -> Iterator[Step]:
-        for event in events:
-            step = apply_step(store, event)
+    def _steps(self, store: Store, document: Document) -> Iterator[Step]:
+        for event in iterate_references(document):
+            step = apply_step(store, event, document.blobs)
             if self._last is not None and event.seq > self._last:
                 return
             if event.seq >= (self._first or 1):
+                if not is_keeping_references():
+                    step = replace(step, event=restore_event(event, document.blobs))
                 yield step
 
 
@@ -141,6 +146,16 @@ async def replay_stored(
     after = log_start if loaded is None else loaded.base_keyframe.position
     async for event in timeline.log.read(first, last, after=after):
         yield apply_step(store, event, timeline.contents)
+
+
+def iterate_references(document: Document) -> Iterator[Event]:
+    """Yield the events of a document with references to blobs, as they are folded."""
+    events = document.events
+    if isinstance(events, LinkedEvents):
+        for block in events.blocks:
+            yield from block.events()
+    else:
+        yield from events
 
 
 def check_not_pruned(

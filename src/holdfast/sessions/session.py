@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar, cast, overload
 from weakref import WeakValueDictionary
 
 from holdfast.blobs.source import BlobSource
+from holdfast.documents.blobs import EMBED, Attachments
 from holdfast.documents.document import Document
 from holdfast.documents.export import export_document
 from holdfast.errors import NotFoundError, short_repr
@@ -39,6 +41,7 @@ from holdfast.sessions.restore import SnapshotRef, compute_restore_changes, load
 from holdfast.sessions.save import SnapshotSaver
 from holdfast.sessions.update import UpdateAttempts, validate_update_function
 from holdfast.sessions.working_state import STARTED
+from holdfast.sessions.workspace import Workspace, open_workspace, validate_workspace
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.follow import LogFollower, validate_after
 from holdfast.snapshots.keys import AGENT, SnapshotLocation, validate_id
@@ -50,6 +53,8 @@ from holdfast.snapshots.verify import Verification
 from holdfast.stores.base import StateStore
 from holdfast.stores.local import RUN_INLINE
 from holdfast.values.references import Attachment
+from holdfast.workspaces.reports import RestoreReport
+from holdfast.workspaces.scan import MAX_FILE_SIZE, MAX_TOTAL_SIZE
 
 T = TypeVar("T")
 
@@ -288,40 +293,77 @@ class Session(BaseSession):
     # ------------------------------------------------------------------- durable snapshots
 
     async def save(
-        self, *, tags: Mapping[str, str] | None = None, on_conflict: OnConflict = "raise"
+        self,
+        *,
+        tags: Mapping[str, str] | None = None,
+        on_conflict: OnConflict = "raise",
+        workspace: Workspace | None = None,
     ) -> SessionSnapshot:
         """Commit, and save a durable snapshot of the committed state.
 
+        With a `workspace` of this session, its folder is captured in the same commit.
+
         Raises:
             ConflictError: As for `commit`; nothing was written.
+            WorkspaceError: A file of the folder cannot be captured; nothing was written.
             StateStoreError: The store failed.
 
         """
         validate_on_conflict(on_conflict)
         wanted = validate_tags(tags)
+        if workspace is None:
+            return await self._save(on_conflict, wanted)
+        validate_workspace(workspace, self)
+        _, saved = await workspace.capture_with(lambda: self._save(on_conflict, wanted))
+        return saved
+
+    async def _save(self, on_conflict: OnConflict, tags: dict[str, str]) -> SessionSnapshot:
         async with self._lock:
             if not self._effects.is_empty:
                 await self._effects.commit_all()
-            return await self._saver.save(on_conflict, wanted)
+            return await self._saver.save(on_conflict, tags)
 
-    async def restore(self, target: SnapshotRef) -> None:
+    @overload
+    async def restore(self, target: SnapshotRef) -> None: ...
+    @overload
+    async def restore(
+        self, target: SnapshotRef, *, workspace: Workspace, force: bool = False
+    ) -> RestoreReport: ...
+    async def restore(
+        self, target: SnapshotRef, *, workspace: Workspace | None = None, force: bool = False
+    ) -> RestoreReport | None:
         """Restore the state to a snapshot or to the state after an event, and commit the change.
 
         Pending events are committed with it. The log is not truncated: the restore is appended to
         it as a ``state.restored`` event, so it can itself be undone. Results of `once` are kept.
 
+        With a `workspace` of this session, its folder is restored, too, and the report of that is
+        returned; ``force`` and the errors are those of `Workspace.restore`. The folder is first.
+
         Raises:
             NotFoundError: The session has no such snapshot or event, or it was pruned.
             ConflictError: Another writer committed first; nothing was written.
+            WorkspaceError: The folder cannot be restored; the state was not restored either.
             StateStoreError: The store failed.
 
         """
+        if workspace is None:
+            await self._restore(target, ())
+            return None
+        validate_workspace(workspace, self)
+        return await workspace.restore_with(
+            target, lambda _, sources: self._restore(target, sources), force=force
+        )
+
+    async def _restore(self, target: SnapshotRef, sources: Sequence[BlobSource]) -> None:
+        """Record and commit a restore; ``sources`` are blobs that it may refer to."""
         # Read before the state: what it refers to was stored when the log was swept so often.
         manifest = await self.archive.load_manifest(location=self.location)
         state, snapshot_id = await load_ref(self.archive, self.location, target)
         changes = compute_restore_changes(state, self._store)
         data = {"seq": target} if isinstance(target, int) else {"snapshot_id": snapshot_id}
         event = self._working.record_owned("state.restored", data, changes)
+        event.sources = sources
         event.mark_digests()
         if event.refers and isinstance(target, str | int):
             self.committer.blobs.add_known(event.referred_digests(), manifest.blob_sweeps)
@@ -370,22 +412,35 @@ class Session(BaseSession):
         return fork
 
     async def export(
-        self, *, at: str | int | None = None, tags: Mapping[str, str] | None = None
+        self,
+        *,
+        at: str | int | None = None,
+        tags: Mapping[str, str] | None = None,
+        attachments: Attachments = EMBED,
     ) -> Document:
         """Return the committed state and its events as a document.
 
-        ``at`` selects a durable snapshot by its id, or an event by its number.
+        ``at`` selects a durable snapshot by its id, or an event by its number. ``attachments`` is
+        where large values and attachments go: ``"embed"`` reads them into the document,
+        ``"folder"`` reads them from the store on demand, for `SnapshotManager.to_file`, and
+        ``"omit"`` leaves them out.
 
         Raises:
             NotFoundError: The session has no such snapshot or event, or it was pruned.
             IntegrityError: The stored log or a keyframe is damaged.
+            DocumentTooLargeError: The attachments are too large to be embedded.
             StateStoreError: The store failed.
 
         """
         wanted = validate_tags(tags)
-        if isinstance(at, int):
-            return await export_document(self.archive, self.location, seq=at, tags=wanted)
-        return await export_document(self.archive, self.location, snapshot_id=at, tags=wanted)
+        return await export_document(
+            self.archive,
+            self.location,
+            snapshot_id=None if isinstance(at, int) else at,
+            seq=at if isinstance(at, int) else None,
+            tags=wanted,
+            attachments=attachments,
+        )
 
     async def verify(self) -> Verification:
         """Check everything that is stored: hash chain, digests, keyframes and snapshots.
@@ -440,6 +495,35 @@ class Session(BaseSession):
 
         """
         return stream_attachment(self.committer.blobs, attachment)
+
+    def workspace(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        max_file_size: int = MAX_FILE_SIZE,
+        max_total_size: int = MAX_TOTAL_SIZE,
+        ignore: Sequence[str] = (),
+        respect_gitignore: bool = True,
+    ) -> Workspace:
+        """Return a folder as the workspace of this session, to capture and restore its files.
+
+        Files of more than ``max_file_size`` bytes are skipped, and so are those beyond
+        ``max_total_size``. ``ignore`` has patterns in addition to ``.gitignore``, which
+        ``respect_gitignore=False`` turns off, and ``.holdfastignore``. A session has one workspace.
+
+        Raises:
+            TypeError: An option has the wrong type.
+            ValueError: A limit is not a number of bytes.
+
+        """
+        return open_workspace(
+            self,
+            folder,
+            max_file_size=max_file_size,
+            max_total_size=max_total_size,
+            ignore=ignore,
+            respect_gitignore=respect_gitignore,
+        )
 
     # -------------------------------------------------------------------------- side effects
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog.catalog import Catalog
+from holdfast.snapshots.catalog.follow import SessionChange
 from holdfast.snapshots.catalog.index import SessionEntry, SessionPage
 from holdfast.snapshots.catalog.summary import SessionSummary, SummaryPage
 from holdfast.snapshots.keys import SnapshotLocation
@@ -20,6 +21,7 @@ __all__ = [
     "Catalog",
     "PruneResult",
     "RetentionPolicy",
+    "SessionChange",
     "SessionEntry",
     "SessionPage",
     "SessionSnapshot",

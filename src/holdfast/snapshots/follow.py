@@ -4,14 +4,18 @@ A follower reads the log by seq: the segment after the last one is stored under 
 beforehand, so a new commit costs one read, however long the log is. Each segment is verified to
 continue the hash chain. A watch on the session's keys wakes the follower (see `stores.watch`); a
 wake-up is only a hint, and without one the follower reads after a pause that grows from
-``FIRST_PAUSE`` to ``MAX_PAUSE``, or every ``SAFETY_PAUSE`` if the store wakes other processes.
+``FIRST_PAUSE`` to ``MAX_PAUSE``, or every ``SAFETY_PAUSE`` while a server notifies it of writes.
 """
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import AsyncGenerator, Mapping
-from typing import NoReturn
+from collections import deque
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import NoReturn, Self
 
 from holdfast.errors import IntegrityError, NotFoundError, short_repr
 from holdfast.log.event import Event
@@ -20,18 +24,27 @@ from holdfast.log.segment import Segment, decode_segment
 from holdfast.log.timeline import Timeline
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.manifest import StoredManifest, read_manifest, select_manifest
-from holdfast.snapshots.shared_read import read_shared
-from holdfast.stores.base import StateStore, StoreWatch
+from holdfast.snapshots.shared_read import SharedPoll, share_read
+from holdfast.stores.base import StateStore
 from holdfast.stores.entries import Entry
+from holdfast.stores.local import run_in_thread
 
 FIRST_PAUSE, MAX_PAUSE = 0.01, 1.0
 """Seconds between reads of a log that does not grow: the first pause, doubled up to the last."""
+MIN_PAUSE_READS = 4
+"""How many times as long as a read a pause is at least: polling must not overload a store."""
 SAFETY_PAUSE = 3.0
 """Seconds after which a follower reads without being woken: a wake-up may have been lost."""
 CHECK_SECONDS = 30.0
 """Seconds after which a follower looks for a gap, in a log that does not grow."""
 PAGE_SIZE = 16
 """How many segments are read at once to catch up. They are in memory while the caller is slow."""
+LIST_SIZE = 1000
+"""How many keys are listed at once. On some stores, a listing reads all names of the log."""
+SINGLE_READS = 4
+"""After so many segments that were read one by one, a page is read, which needs a listing."""
+LARGE = 256 * 1024
+"""The size in bytes from which a segment is decoded in a thread."""
 
 
 def follow_events(
@@ -71,8 +84,8 @@ def validate_after(after: object) -> int | None:
     return after
 
 
-class LogFollower:
-    """Reads the log of one session as it grows.
+class LogFollower(AbstractAsyncContextManager["LogFollower"]):
+    """Reads the log of one session as it grows, while its context is entered.
 
     ``after`` is the event to start after, or a position where a segment ends, or None for the head
     of the log. ``incarnation`` is the one that the caller has read, if any: another one is then an
@@ -97,35 +110,76 @@ class LogFollower:
         """Where the next segment starts. It may be before ``after``."""
         self._last_key: str | None = None
         """The key of the last segment that was read."""
+        self._listed: Sequence[str] = ()
+        """Keys of the next segments, if they were listed."""
+        self._segments: deque[Segment] = deque()
+        """Segments that were read, and not received yet."""
+        self._problem: IntegrityError | NotFoundError | None = None
+        """The error after them."""
+        self._found = 0
+        """How many reads in a row found as much as they could."""
+        self._context = state_store.watch(location.prefix)
+        self._is_woken = True
+        """Whether the last wait ended because of a write."""
+        self._pause = FIRST_PAUSE
+        self._read_seconds = 0.0
+        """How long the last read took."""
         self._checked_at = time.monotonic()
 
     async def events(self) -> AsyncGenerator[Event, None]:
         """Yield the events after the start. See `follow_events`."""
-        async with self._state_store.watch(self._location.prefix) as watch:
-            pace = Pace(self._state_store, watch)
-            await self._open(pace)
-            found = 0
+        async with self:
             while True:
-                # After two in a row there may be many more.
-                segments, problem = await self._read(is_page=found >= 2)
-                for segment in segments:
-                    for event in segment.events():
-                        if self._after is None or event.seq > self._after:
-                            yield event
-                if problem is not None:
-                    await self._raise(problem)
-                if segments:
-                    found = found + 1 if found < 2 or len(segments) == PAGE_SIZE else 0
-                    pace.reset()
-                else:
-                    found = 0
-                    await self._check_continuity()
-                    await pace.wait()
+                for event in await self.receive():
+                    yield event
+
+    async def __aenter__(self) -> Self:
+        """Find the position to start at. If the session does not exist, wait for it.
+
+        Raises what `follow_events` does.
+        """
+        self._watch = await self._context.__aenter__()
+        self._poll = SharedPoll.get(self._state_store, self._location.prefix)
+        self._poll.followers += 1
+        try:
+            await self._open()
+        except BaseException:
+            await self.__aexit__(*sys.exc_info())
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._poll.followers -= 1
+        await self._context.__aexit__(kind, error, trace)
+
+    async def receive(self, seconds: float | None = None) -> list[Event]:
+        """Return the events of the next commit; none if there is none within some seconds.
+
+        Raises what `follow_events` does.
+        """
+        end = None if seconds is None else time.monotonic() + seconds
+        while True:
+            if self._segments:
+                segment = self._segments.popleft()
+                after = self._after or 0
+                return [each for each in await decode_events(segment) if each.seq > after]
+            if self._problem is not None:
+                await self._raise(self._problem)
+            await self._read()
+            if self._segments or self._problem is not None:
+                continue
+            await self._check_continuity()
+            if not await self._wait(end):
+                return []
 
     # ------------------------------------------------------------------------------------ start
 
-    async def _open(self, pace: Pace) -> None:
-        """Find the position to start at; wait for the session if it does not exist."""
+    async def _open(self) -> None:
         is_new = False
         while True:
             stored = await read_manifest(self._state_store, self._location)
@@ -134,8 +188,8 @@ class LogFollower:
             if self._incarnation is not None:
                 raise self._deleted_error()
             is_new = True
-            await pace.wait()
-        pace.reset()
+            await self._wait(None)
+        self._pause = FIRST_PAUSE
         self._use(stored)
         self._position = Position(self._after or stored.manifest.log_start.seq)
         try:
@@ -168,6 +222,7 @@ class LogFollower:
         if position.seq < log_start.seq:
             position = log_start
         async for segment in self._log.segments(position, after):
+            # With events after the start, so that none is received without events.
             if segment.last > after:
                 return Position(segment.first - 1, segment.prev)
             position = Position(segment.last, segment.hash)
@@ -194,35 +249,62 @@ class LogFollower:
 
     # ---------------------------------------------------------------------------------- reading
 
-    async def _read(self, *, is_page: bool) -> tuple[list[Segment], Exception | None]:
-        """Read the next segment, or a page of them, and the error after those that are intact."""
+    async def _read(self) -> None:
+        """Read the next segment, or a page of them if there are several.
+
+        If one is damaged, the error is kept for when those before it are received.
+        """
+        is_page = self._found >= SINGLE_READS
         segments: list[Segment] = []
-        position = self._position
+        started = time.monotonic()
         try:
             if is_page:
-                page = dict.fromkeys(await self._list_keys(PAGE_SIZE))
-                page |= await self._state_store.get_many(page)
+                name = (self._log.prefix, self._position.seq)
+                page, self._listed = await share_read(self._state_store, name, self._read_page)
             else:
                 page = await self._read_next()
             if page:
-                async for segment in self._log.segments(position, page=page):
+                async for segment in self._log.segments(self._position, page=page):
                     segments.append(segment)
                     if len(segments) == PAGE_SIZE:
                         break
         except (IntegrityError, NotFoundError) as error:
-            return self._advance(segments), error
-        return self._advance(segments), None
+            self._problem = error
+        if segments:
+            self._segments.extend(segments)
+            last = segments[-1]
+            self._position, self._last_key = Position(last.last, last.hash), last.key
+            self._checked_at = time.monotonic()
+            self._pause = FIRST_PAUSE
+            if not self._is_woken:
+                self._poll.wake_others(last.key)
+                self._is_woken = True
+        elif self._problem is None:
+            self._poll.note_end(self._position.seq, started)
+        self._read_seconds = time.monotonic() - started
+        is_more = len(segments) == (PAGE_SIZE if is_page else 1)
+        self._found = self._found + 1 if is_more else 0
 
     async def _read_next(self) -> SegmentPage:
         """Read the manifest and the next segment, in one call."""
         next_key = self._log.key(self._position.seq + 1)
-        found = await read_shared(self._state_store, self._location.manifest_key, next_key)
+        keys = (self._location.manifest_key, next_key)
+        found = await share_read(self._state_store, keys, lambda: self._state_store.get_many(keys))
         self._check(found)
         if next_key in found:
             return {next_key: found[next_key]}
         if self._position.seq < self._stored.manifest.log_start.seq:
             raise self._pruned_error()
         return {}
+
+    async def _read_page(self) -> tuple[SegmentPage, Sequence[str]]:
+        """Read the next segments; also return the keys that were listed after them."""
+        keys = self._listed
+        if not keys or keys[0] != self._log.key(self._position.seq + 1):
+            keys = await self._list_keys(LIST_SIZE)
+        page: SegmentPage = dict.fromkeys(keys[:PAGE_SIZE])
+        page |= await self._state_store.get_many(page)
+        return page, keys[PAGE_SIZE:]
 
     async def _list_keys(self, limit: int) -> list[str]:
         """List the keys of the next segments."""
@@ -231,12 +313,25 @@ class LogFollower:
         listing = self._state_store.list(self._log.prefix, start_after=start, limit=limit)
         return [key async for key in listing if self._log.is_segment_key(key)]
 
-    def _advance(self, segments: list[Segment]) -> list[Segment]:
-        if segments:
-            last = segments[-1]
-            self._position, self._last_key = Position(last.last, last.hash), last.key
-            self._checked_at = time.monotonic()
-        return segments
+    async def _wait(self, end: float | None) -> bool:
+        """Wait until it is time to read again; return False if the end comes first."""
+        while True:
+            if self._watch.hears_others:
+                pause = SAFETY_PAUSE
+            else:
+                pause = max(self._pause, MIN_PAUSE_READS * self._read_seconds)
+                self._pause = min(2 * self._pause, MAX_PAUSE)
+            now = time.monotonic()
+            left = pause if end is None else min(pause, end - now)
+            if left <= 0:
+                return False
+            self._is_woken = await self._watch.wait(left)
+            if self._is_woken:
+                return True
+            # Another follower of the same log may have read just now.
+            now = time.monotonic()
+            if not self._poll.is_fresh(self._position.seq, now, pause):
+                return end is None or now < end
 
     # ----------------------------------------------------------------------------------- checks
 
@@ -277,9 +372,7 @@ class LogFollower:
                 )
         keys = await self._list_keys(1)
         if keys and keys[0] != self._log.key(seq + 1):
-            _, problem = await self._read(is_page=True)
-            if problem is not None:
-                await self._raise(problem)
+            self._found = SINGLE_READS  # a page shows whether there is a gap
 
     async def _raise(self, problem: Exception) -> NoReturn:
         """Raise an error of reading, or what explains it: a deleted or pruned log."""
@@ -303,22 +396,8 @@ class LogFollower:
         )
 
 
-class Pace:
-    """Decides how long a follower waits."""
-
-    def __init__(self, state_store: StateStore, watch: StoreWatch) -> None:
-        self._is_woken = state_store.wakes_other_processes
-        self._watch = watch
-        self._pause = FIRST_PAUSE
-
-    def reset(self) -> None:
-        """Read often for a while: there was something."""
-        self._pause = FIRST_PAUSE
-
-    async def wait(self) -> bool:
-        """Wait until something was written or some time passed; return whether it was woken."""
-        if self._is_woken:
-            return await self._watch.wait(SAFETY_PAUSE)
-        is_woken = await self._watch.wait(self._pause)
-        self._pause = min(2 * self._pause, MAX_PAUSE)
-        return is_woken
+async def decode_events(segment: Segment) -> list[Event]:
+    """Return the events of a segment, decoded in a thread if there is much to decode."""
+    if segment.size < LARGE:
+        return segment.events()
+    return await run_in_thread(segment.events)

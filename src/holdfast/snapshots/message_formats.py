@@ -17,6 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
+from holdfast.values.reference_text import describe_reference, format_size
+from holdfast.values.references import Attachment, BlobReference
+
 CallKey: TypeAlias = tuple[str, str]
 """What a result is matched by: the id of its call, or an empty id and the name of the tool."""
 
@@ -36,6 +39,10 @@ ROLES = {
     "response": "assistant",
 }
 """The roles of A2A, and the kinds of Pydantic AI's messages."""
+MEDIA_TYPES = ("media_type", "mime_type", "mediaType", "mimeType")
+MEDIA = ("image", "audio", "video", "file", "document", "media", "binary")
+"""Words in the types of parts that are no text."""
+MAX_MEDIA_DEPTH = 4
 
 
 def unwrap_message(message: dict[str, Any]) -> dict[str, Any]:
@@ -81,28 +88,77 @@ def message_texts(message: dict[str, Any]) -> Iterator[str | dict[str, Any]]:
             if content:
                 yield content
             continue
+        if isinstance(content, BlobReference | Attachment):
+            yield describe_reference(content)
+            continue
         for part in content if isinstance(content, list | tuple) else ():
             if isinstance(part, str):
                 yield part
+            elif isinstance(part, BlobReference | Attachment):
+                yield describe_reference(part)
             elif isinstance(part, dict) and next(part_calls(part), None) is None:
                 found = part_text(part)
+                if found is None:
+                    found = part_media(part)
                 yield part if found is None else found
     for name in RESULT_LISTS:
         results = inner.get(name)
         for result in results if isinstance(results, list | tuple) else ():
             if isinstance(result, dict) and result.get("tool_call_id") is not None:
                 given = result.get("func_response", result.get("output"))
+                if isinstance(given, BlobReference):
+                    given = describe_reference(given)
                 yield given if isinstance(given, str) else result
 
 
 def part_text(part: dict[str, Any]) -> str | None:
-    """Return the text of a part, or None if it is something else."""
+    """Return the text of a part, a large one as its reference, or None if it is something else."""
     found = part.get("text")
     if found is None and "part_kind" in part:
         found = part.get("content")
     elif found is None and part.get("type") == "function_result":
         found = part.get("result")
+    if isinstance(found, BlobReference):
+        return describe_reference(found)
     return found if isinstance(found, str) else None
+
+
+def part_media(part: dict[str, Any]) -> str | None:
+    """Return what is known of an image or another file in a part, if its content is a reference."""
+    found = find_media(part, MAX_MEDIA_DEPTH)
+    if isinstance(found, Attachment):
+        return describe_reference(found)
+    if found is None:
+        return None
+    named = find_media_type(part, MAX_MEDIA_DEPTH)
+    if named is None:
+        kinds = (text(part.get("type") or part.get("part_kind")), *map(text, part))
+        named = next((kind for kind in kinds if any(word in kind for word in MEDIA)), None)
+    return None if named is None else f"<{named}, {format_size(found.size)}>"
+
+
+def find_media(value: Any, room: int) -> BlobReference | Attachment | None:
+    """Return the first reference inside a part."""
+    if isinstance(value, BlobReference | Attachment):
+        return value
+    items = value.values() if isinstance(value, dict) else value
+    if room and isinstance(value, dict | list | tuple):
+        for item in items:
+            if (found := find_media(item, room - 1)) is not None:
+                return found
+    return None
+
+
+def find_media_type(value: Any, room: int) -> str | None:
+    """Return the first media type inside a part."""
+    if isinstance(value, dict) and room:
+        for name in MEDIA_TYPES:
+            if isinstance(found := value.get(name), str):
+                return found
+        for item in value.values():
+            if (inner := find_media_type(item, room - 1)) is not None:
+                return inner
+    return None
 
 
 def part_calls(part: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:

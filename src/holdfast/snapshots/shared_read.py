@@ -1,44 +1,84 @@
-"""Share reads between tasks that ask for the same keys at the same time.
+"""Share reads between tasks of one event loop that follow the same log.
 
 A commit wakes all followers of a session at once, and all of them read the same entries. A read
 that was asked for starts in the next cycle of the event loop, and serves all who ask until then. It
 is never joined after it started: it might not see a write that woke the one who asks.
+
+If nothing wakes them, one of them polls for all: a follower does not read what another one has just
+found to be missing, and the one that finds something wakes the others.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import TypeAlias
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Any, TypeAlias, TypeVar
+from weakref import WeakValueDictionary
 
 from holdfast.stores.base import StateStore
-from holdfast.stores.entries import Entry
+from holdfast.stores.watch import report_writes
 
-Read: TypeAlias = tuple[asyncio.AbstractEventLoop, int, tuple[str, ...]]
-"""The event loop, the id of the store, and the keys."""
+T = TypeVar("T")
+Key: TypeAlias = tuple[asyncio.AbstractEventLoop, int, Hashable]
+"""The event loop, the id of the store, and what is read."""
 
-_not_started: dict[Read, asyncio.Task[Mapping[str, Entry]]] = {}
+_not_started: dict[Key, asyncio.Task[Any]] = {}
 
 
-async def read_shared(state_store: StateStore, *keys: str) -> Mapping[str, Entry]:
-    """Return the existing entries of some keys, as ``get_many`` does."""
-    read = (asyncio.get_running_loop(), id(state_store), keys)
-    task = _not_started.get(read)
+async def share_read(
+    state_store: StateStore, what: Hashable, read: Callable[[], Awaitable[T]]
+) -> T:
+    """Return what a function reads, called once for all who ask for the same at the same time."""
+    key = (asyncio.get_running_loop(), id(state_store), what)
+    task: asyncio.Task[T] | None = _not_started.get(key)
     if task is None:
-        task = asyncio.create_task(_run(state_store, read))
-        _not_started[read] = task
-        task.add_done_callback(lambda done: _forget(read, done))
+        task = asyncio.create_task(_run(key, read))
+        _not_started[key] = task
+        task.add_done_callback(lambda done: _forget(key, done))
     # Cancelling one of those who asked must not cancel the others.
     return await asyncio.shield(task)
 
 
-async def _run(state_store: StateStore, read: Read) -> Mapping[str, Entry]:
+async def _run(key: Key, read: Callable[[], Awaitable[T]]) -> T:
     await asyncio.sleep(0)
-    del _not_started[read]
-    return await state_store.get_many(read[2])
+    del _not_started[key]
+    return await read()
 
 
-def _forget(read: Read, done: asyncio.Task[Mapping[str, Entry]]) -> None:
+def _forget(key: Key, done: asyncio.Task[Any]) -> None:
     """Forget a read that was cancelled before it started."""
-    if _not_started.get(read) is done:
-        del _not_started[read]
+    if _not_started.get(key) is done:
+        del _not_started[key]
+
+
+class SharedPoll:
+    """What the followers of one log in an event loop know about its end."""
+
+    def __init__(self) -> None:
+        self._seq = -1
+        self._checked_at = 0.0
+        self.followers = 0
+
+    @classmethod
+    def get(cls, state_store: StateStore, prefix: str) -> SharedPoll:
+        """Return the object that the followers of a log share, as long as one of them keeps it."""
+        key = (asyncio.get_running_loop(), id(state_store), prefix)
+        return _polls.setdefault(key, cls())
+
+    def is_fresh(self, seq: int, now: float, seconds: float) -> bool:
+        """Return whether a read of the last seconds found nothing after an event."""
+        return self._seq == seq and now - self._checked_at < seconds
+
+    def note_end(self, seq: int, checked_at: float) -> None:
+        """Remember that there was nothing after an event at a time."""
+        self._seq, self._checked_at = seq, checked_at
+
+    def wake_others(self, key: str) -> None:
+        """Wake the other followers, because a key was found that nobody was woken for."""
+        if self.followers > 1:
+            report_writes([key])
+
+
+_polls: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, int, str], SharedPoll] = (
+    WeakValueDictionary()
+)

@@ -7,6 +7,7 @@ from typing import Any, Final, TypedDict, cast
 
 from holdfast.state.trie import EMPTY_LEAF, Trie, compare_nodes
 from holdfast.values.binary_encoding import decode, is_same_value
+from holdfast.values.references import BLOB_SIZE, externalize, has_references
 
 Pair = tuple[str, str]
 """A namespace and a key."""
@@ -47,12 +48,23 @@ def find_differences(later: Trie, base: Trie) -> list[EncodedChange]:
             if (
                 value is None
                 or previous is None
-                or not is_same_value(cast("bytes", value), cast("bytes", previous))
+                or not is_equal(cast("bytes", value), cast("bytes", previous))
             ):
                 result.append(
                     (namespace, key, cast("bytes | None", value), cast("bytes | None", previous))
                 )
     return result
+
+
+def is_equal(value: bytes, other: bytes) -> bool:
+    """Return whether two encodings represent equal values, each inline or with references."""
+    if is_same_value(value, other):
+        return True
+    if len(value) < BLOB_SIZE and len(other) < BLOB_SIZE:
+        return False
+    if not has_references(value) and not has_references(other):
+        return False
+    return is_same_value(externalize(value), externalize(other))
 
 
 def _root(trie: object | None) -> object:

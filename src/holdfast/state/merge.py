@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import cast
 
 from holdfast.errors import ConflictError, UnsupportedValueError, short_repr
-from holdfast.state.diff import EncodedChange, find_differences
+from holdfast.state.diff import EncodedChange, find_differences, is_equal
 from holdfast.state.merge_conflict import MISSING, Conflict
 from holdfast.state.snapshot import find_value
 from holdfast.state.trie import Trie
-from holdfast.values.binary_encoding import decode, encode, is_same_value
+from holdfast.values.binary_encoding import decode, encode
 
 
 def resolve_merge(ours: Trie, theirs: Trie, base: Trie, on_conflict: object) -> list[EncodedChange]:
@@ -77,7 +77,7 @@ def _encoded(conflict: Conflict, decision: object) -> bytes | None:
 def _same(a: bytes | None, b: bytes | None) -> bool:
     if a is None or b is None:
         return a is b
-    return is_same_value(a, b)
+    return is_equal(a, b)
 
 
 def _value(data: bytes | None) -> object:

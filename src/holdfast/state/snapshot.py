@@ -244,17 +244,27 @@ def encoded_changes(later: Snapshot, base: Snapshot) -> list[tuple[str, str, byt
 
 
 def stored_changes(later: Snapshot, base: Snapshot) -> list[tuple[str, str, bytes | None]]:
-    """Like `encoded_changes`, with blobs for large values, which are equal to inline ones."""
-    changes: list[tuple[str, str, bytes | None]] = []
-    for namespace, key, value, before in find_differences(later._root, base._root):
-        stored = None if value is None else externalize(value)
-        if stored is None or before is None or stored != externalize(before):
-            changes.append((namespace, key, stored))
-    return changes
+    """Like `encoded_changes`, with blobs for large values."""
+    return [
+        (namespace, key, None if data is None else externalize(data))
+        for namespace, key, data in encoded_changes(later, base)
+    ]
 
 
-def find_referring(state: Snapshot) -> list[bytes]:
-    """Return the encoded values that refer to blobs in a store."""
+def encoded_entries(state: Snapshot, namespace: str) -> list[tuple[str, bytes]]:
+    """Return the keys and the encoded values of a namespace, in the order of their keys."""
+    trie = find_namespace(state._root, namespace)
+    return [] if trie is None else cast("list[tuple[str, bytes]]", sorted_items(trie))
+
+
+def find_referring(state: Snapshot, base: Snapshot | None = None) -> list[bytes]:
+    """Return the encoded values that refer to blobs in a store; with ``base``, the changed ones."""
+    if base is not None:
+        return [
+            value
+            for _, _, value in encoded_changes(state, base)
+            if value is not None and type(value) is ReferringData
+        ]
     found: list[bytes] = []
     for _, trie in _list_tries(state._root):
         for leaf in list_leaves(trie.root):

@@ -10,14 +10,16 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from holdfast.errors import StateStoreError
 from holdfast.stores.entries import Condition, Entry, Put
 from holdfast.stores.validation import validate_batch, validate_keys, validate_range
-from holdfast.stores.watch import ProcessWatch, StoreWatch
 
-__all__ = ["Condition", "Entry", "Etags", "Problems", "Put", "StateStore", "StoreWatch"]
+if TYPE_CHECKING:
+    from holdfast.stores.watch import StoreWatch
+
+__all__ = ["Condition", "Entry", "Etags", "Problems", "Put", "StateStore"]
 
 # Aliases, because inside the class the name `list` is a method.
 Etags: TypeAlias = list[str]
@@ -177,6 +179,9 @@ class StateStore(ABC):
             StateStoreError: The backend failed.
 
         """
+        # Imports asyncio, which a program that only needs a `Store` does not.
+        from holdfast.stores.watch import ProcessWatch  # noqa: PLC0415
+
         return ProcessWatch(validate_range(prefix, "").prefix)
 
     async def check(self) -> Problems:

@@ -12,10 +12,12 @@ import asyncio
 import logging
 import os
 import random
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from threading import Lock
+from types import TracebackType
 from weakref import WeakKeyDictionary
 
 from holdfast.errors import StateStoreError
@@ -41,6 +43,9 @@ class Listener(ABC):
         self._timeout = timeout
         self._explain = explain
         self._errors: tuple[type[Exception], ...] = (*self.failures, StateStoreError, OSError)
+        self.on_refused: Callable[[str], None] = lambda _reason: None
+        """Called with the reason whenever no connection can be made."""
+        self.process = os.getpid()
         self._hub = WatchHub()
         self._tried = asyncio.Event()
         self._is_ready = False
@@ -53,15 +58,13 @@ class Listener(ABC):
 
     async def add(self, prefix: str, watch: StoreWatch) -> None:
         """Start to wake a watch, and wait until that works or is known to fail."""
-        is_new = prefix not in self._hub.watches
         self._hub.add(prefix, watch)
         try:
             async with asyncio.timeout(self._timeout):
                 await self._tried.wait()
-                if is_new and self._is_ready:
+                if self._is_ready:
                     await self._subscribe(prefix)
-        except TimeoutError:
-            return
+            watch.hears_others = self._is_ready
         except self._errors as error:
             logger.debug("cannot subscribe to notifications: %s", self._explain(error))
 
@@ -82,7 +85,7 @@ class Listener(ABC):
         """Disconnect, and wake the watches that are left."""
         self._task.cancel()
         await asyncio.wait([self._task])
-        self.wake_all()
+        self._set_ready(is_ready=False)
 
     def report(self, notification: Notification) -> None:
         """Wake the watches that a notification concerns."""
@@ -101,6 +104,14 @@ class Listener(ABC):
         """Wake all watches, whatever was written."""
         self.report(Notification("", None))
 
+    def _set_ready(self, *, is_ready: bool) -> None:
+        """Wake all watches, and tell them whether notifications are received from now on."""
+        self._is_ready = is_ready
+        for watches in list(self._hub.watches.values()):
+            for watch in list(watches):
+                watch.hears_others = is_ready
+        self.wake_all()
+
     @abstractmethod
     async def _listen(self, set_ready: Callable[[], None]) -> None:
         """Connect, subscribe to all prefixes, call ``set_ready``, and report notifications.
@@ -112,7 +123,7 @@ class Listener(ABC):
         """
 
     async def _subscribe(self, prefix: str) -> None:  # noqa: B027 - if all are received anyway
-        """Subscribe to another prefix, over the connection that there is."""
+        """Subscribe to a prefix, if it is new, over the connection that there is."""
 
     async def _unsubscribe(self, prefix: str) -> None:  # noqa: B027 - if all are received anyway
         """Cancel the subscription of a prefix that is not watched any more."""
@@ -120,14 +131,12 @@ class Listener(ABC):
     async def _run(self) -> None:
         pauses = growing_pauses()
         settling: asyncio.TimerHandle | None = None
-        is_logged = False
 
         def set_ready() -> None:
             nonlocal pauses, settling
             pauses = growing_pauses()
-            self._is_ready = True
+            self._set_ready(is_ready=True)
             self._tried.set()
-            self.wake_all()
             settling = asyncio.get_running_loop().call_later(SETTLE_SECONDS, self.wake_all)
 
         while True:
@@ -137,16 +146,14 @@ class Listener(ABC):
             except self._errors as error:
                 reason = self._explain(error)
             finally:
-                was_ready, self._is_ready = self._is_ready, False
                 if settling is not None:
                     settling.cancel()
             self._tried.set()
-            if was_ready:
+            if self._is_ready:
                 logger.info("lost the notifications of a server, connecting again: %s", reason)
-                self.wake_all()
-            elif not is_logged:
-                is_logged = True
-                logger.warning("no notifications of a server, so watches poll: %s", reason)
+                self._set_ready(is_ready=False)
+            else:
+                self.on_refused(reason)
             await asyncio.sleep(next(pauses))
 
 
@@ -155,41 +162,83 @@ class Listeners:
 
     def __init__(self, create: Callable[[], Listener]) -> None:
         self._create = create
+        self._is_warned = False
         self._lock = Lock()
-        self._process = os.getpid()
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Listener] = WeakKeyDictionary()
 
-    @asynccontextmanager
-    async def listen(self, prefix: str, watch: StoreWatch) -> AsyncIterator[None]:
-        """Wake a watch for notifications below a prefix."""
-        loop = asyncio.get_running_loop()
+    async def add(self, prefix: str, watch: StoreWatch) -> None:
+        """Start to wake a watch for notifications below a prefix."""
         with self._lock:
             for ended in [each for each in self._by_loop if each.is_closed()]:
                 del self._by_loop[ended]
+            loop = asyncio.get_running_loop()
             listener = self._by_loop.get(loop)
             if listener is None:
                 listener = self._by_loop[loop] = self._create()
-        try:
-            await listener.add(prefix, watch)
-            yield
-        finally:
-            if await listener.remove(prefix, watch):
-                with self._lock:
-                    if self._by_loop.get(loop) is listener:
-                        del self._by_loop[loop]
-                await listener.stop()
+                listener.on_refused = self._warn_once
+        await listener.add(prefix, watch)
+
+    def _warn_once(self, reason: str) -> None:
+        level = logging.DEBUG if self._is_warned else logging.WARNING
+        self._is_warned = True
+        logger.log(level, "no notifications of a server, so watches poll: %s", reason)
+
+    async def remove(self, prefix: str, watch: StoreWatch) -> None:
+        """Stop to wake a watch. Does nothing if the store was closed."""
+        loop = asyncio.get_running_loop()
+        listener = self._by_loop.get(loop)
+        if listener is not None and await listener.remove(prefix, watch):
+            with self._lock:
+                del self._by_loop[loop]
+            await listener.stop()
 
     async def close(self) -> None:
         """Stop all listeners, also those of other event loops."""
         with self._lock:
-            listeners = [] if self._process != os.getpid() else list(self._by_loop.items())
+            listeners = list(self._by_loop.items())
             self._by_loop.clear()
         for loop, listener in listeners:
+            if listener.process != os.getpid():
+                continue  # of the process that this one was forked from
             if loop is asyncio.get_running_loop():
                 await listener.stop()
             elif loop.is_running():
                 stopping = asyncio.run_coroutine_threadsafe(listener.stop(), loop)
                 await asyncio.wrap_future(stopping)
+
+
+class ListeningWatch(AbstractAsyncContextManager[StoreWatch]):
+    """The context of a watch that is woken by this process, and by others with notifications."""
+
+    def __init__(
+        self,
+        in_process: AbstractAsyncContextManager[StoreWatch],
+        listeners: Listeners,
+        prefix: str,
+    ) -> None:
+        self._in_process = in_process
+        self._listeners = listeners
+        self._prefix = prefix
+
+    async def __aenter__(self) -> StoreWatch:
+        self._watch = await self._in_process.__aenter__()
+        try:
+            await self._listeners.add(self._prefix, self._watch)
+        except BaseException:
+            await self.__aexit__(*sys.exc_info())
+            raise
+        return self._watch
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            await self._listeners.remove(self._prefix, self._watch)
+        finally:
+            await self._in_process.__aexit__(kind, error, trace)
 
 
 def growing_pauses() -> Iterator[float]:

@@ -15,8 +15,8 @@ import os
 import random
 import time
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, nullcontext
 from threading import Lock
 from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
@@ -25,7 +25,7 @@ from holdfast.errors import ConflictError, StateStoreError
 from holdfast.process_fork import ForkSafeLock
 from holdfast.stores.backend import Backend
 from holdfast.stores.call_queue import was_not_sent
-from holdfast.stores.listener import Listener, Listeners
+from holdfast.stores.listener import Listener, Listeners, ListeningWatch
 from holdfast.stores.local import RUN_INLINE
 from holdfast.stores.urls import StoreURL
 from holdfast.stores.watch import StoreWatch
@@ -43,6 +43,7 @@ class LoopConnection(Generic[Client]):
     def __init__(self) -> None:
         self.client: Client | None = None
         self.lock = asyncio.Lock()
+        self.process = os.getpid()
 
 
 class RemoteStateStore(Backend, Generic[Client]):
@@ -99,15 +100,9 @@ class RemoteStateStore(Backend, Generic[Client]):
     def watch(self, prefix: str) -> AbstractAsyncContextManager[StoreWatch]:
         """Watch for writes and deletes of keys that start with a prefix."""
         in_process = super().watch(prefix)
-        return self._watch_all(prefix, in_process) if self.wakes_other_processes else in_process
-
-    @asynccontextmanager
-    async def _watch_all(
-        self, prefix: str, in_process: AbstractAsyncContextManager[StoreWatch]
-    ) -> AsyncIterator[StoreWatch]:
-        """Watch for writes of this process, and of others by notifications of the server."""
-        async with in_process as watch, self._listeners.listen(prefix, watch):
-            yield watch
+        if not self.wakes_other_processes:
+            return in_process
+        return ListeningWatch(in_process, self._listeners, prefix)
 
     async def _run(
         self,
@@ -196,6 +191,8 @@ class RemoteStateStore(Backend, Generic[Client]):
         with self._lock:
             connections = list(self._connections.items())
         for loop, connection in connections:
+            if connection.process != os.getpid():
+                continue  # of the process that this one was forked from
             if loop is asyncio.get_running_loop():
                 await self._close_connection(connection)
             elif loop.is_running():

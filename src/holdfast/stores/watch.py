@@ -30,8 +30,11 @@ class StoreWatch:
     A backend with notifications returns a subclass of ``ProcessWatch`` that subscribes in
     ``__aenter__`` and calls ``notify`` of the watch for the writes of other processes too, in any
     thread. After an interruption, in which notifications may have been lost, it calls
-    ``notify(None)``.
+    ``notify(None)``. While notifications are received, it sets ``hears_others``.
     """
+
+    hears_others: bool = False
+    """Whether writes of other processes wake it now, and not only in general."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -105,6 +108,11 @@ class PrefixedWatch(StoreWatch):
     def notify(self, keys: Iterable[str] | None) -> None:
         """Wake the next wait, or the current one."""
         self._inner.notify(None if keys is None else [self._prefix + key for key in keys])
+
+    @property
+    def hears_others(self) -> bool:  # type: ignore[override]
+        """Whether writes of other processes wake it now, and not only in general."""
+        return self._inner.hears_others
 
     async def wait(self, timeout: float) -> bool:  # noqa: ASYNC109 - as above
         """Wait for a write, at most some seconds."""

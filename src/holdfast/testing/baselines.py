@@ -21,9 +21,13 @@ from holdfast.pytest_plugin import UPDATE, is_updating, report_written, resolve_
 from holdfast.sessions.blocking import BlockingSession
 from holdfast.sessions.session import Session
 from holdfast.snapshots.session_snapshot import SessionSnapshot
-from holdfast.state.snapshot import Snapshot
+from holdfast.state.batch import WriteBatch
+from holdfast.state.snapshot import Snapshot, encoded_changes
+from holdfast.state.store import Store, write_batch
 from holdfast.values import to_json
 from holdfast.values.binary_encoding import encode, is_same_value
+from holdfast.values.reference_text import describe_reference
+from holdfast.values.references import Attachment, BlobReference, externalize
 
 Comparable: TypeAlias = BlockingSession | Session | SessionSnapshot | Document | Snapshot
 
@@ -42,6 +46,8 @@ def assert_matches_baseline(
 ) -> None:
     """Fail if a state differs from a baseline, and list the paths that differ.
 
+    Values of 64 KiB or more are compared by their digests, and shown as references.
+
     ``path`` is relative to the folder of the test. Paths in ``ignore`` may differ:
     ``values.started_at``, ``messages[*].id``. With ``pytest --holdfast-update``, or ``update``,
     a baseline that is missing or differs is written instead.
@@ -54,7 +60,7 @@ def assert_matches_baseline(
     """
     __tracebackhide__ = True
     ignored = parse_paths(ignore)
-    state = extract_state(actual)
+    state = refer_to_blobs(extract_state(actual))
     target = resolve_path(path)
     may_write = is_updating() if update is None else update
     if not target.exists():
@@ -72,13 +78,12 @@ def assert_matches_baseline(
             raise
         write_baseline(actual, target, "updated")
         return
-    found = diff_states(remove_paths(state, ignored), remove_paths(baseline.snapshot, ignored))
+    then = refer_to_blobs(baseline.snapshot)
+    found = diff_states(remove_paths(state, ignored), remove_paths(then, ignored))
     if found and may_write:
         write_baseline(actual, target, "updated")
     elif found:
-        raise AssertionError(
-            format_report(found, target, EntryPaths(state), EntryPaths(baseline.snapshot))
-        )
+        raise AssertionError(format_report(found, target, EntryPaths(state), EntryPaths(then)))
 
 
 def extract_state(actual: Comparable) -> Snapshot:
@@ -92,6 +97,16 @@ def extract_state(actual: Comparable) -> Snapshot:
     raise TypeError(
         f"expected a session, a SessionSnapshot, a Document or a Snapshot, got {short_repr(actual)}"
     )
+
+
+def refer_to_blobs(state: Snapshot) -> Snapshot:
+    """Return a state with references in place of large values, whether they were blobs or not."""
+    store = Store(max_history=0)
+    batch = WriteBatch([])
+    for namespace, key, data in encoded_changes(state, store.snapshot()):
+        batch.add(namespace, key, None if data is None else bytes(externalize(data)))
+    write_batch(store, batch)
+    return store.snapshot()
 
 
 def write_baseline(actual: Comparable, target: Path, what: str) -> None:
@@ -200,5 +215,7 @@ def shorten(value: Any, start: int = 0) -> str:
     if isinstance(value, str) and len(value) > MAX_LENGTH:
         part = json.dumps(value[start : start + MAX_LENGTH], ensure_ascii=False)
         return f"{'…' if start else ''}{part}{'…' if start + MAX_LENGTH < len(value) else ''}"
+    if isinstance(value, BlobReference | Attachment):
+        return describe_reference(value)
     text = json.dumps(to_json(value), ensure_ascii=False)
     return text if len(text) <= MAX_LENGTH else f"{text[:MAX_LENGTH]}… ({len(text):,} characters)"

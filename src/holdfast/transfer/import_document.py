@@ -2,22 +2,26 @@
 
 Everything is validated before the first write. A new session is created by its manifest, which is
 written last (`Incarnation.create`): until then nothing of it is visible, and a crash leaves only
-entries that no manifest refers to.
+entries that no manifest refers to. Blobs are written before what refers to them, after the session
+was claimed.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias, cast
 
+from holdfast.blobs.source import BlobSource
+from holdfast.blobs.writer import BlobWriter
 from holdfast.documents.document import Document
 from holdfast.documents.errors import ModifiedDocumentError
 from holdfast.documents.validate import fold_events, is_fold
 from holdfast.errors import ConflictError, InvalidDocumentError, StateStoreError
+from holdfast.log.encoded_event import encode_changes
 from holdfast.log.event import Event, draft_event, parse_time
 from holdfast.log.event_log import MAX_SEQ, Position
 from holdfast.log.hash_chain import GENESIS, hash_event, link_events
@@ -31,13 +35,16 @@ from holdfast.snapshots.keys import AGENT, SnapshotLocation
 from holdfast.snapshots.session_snapshot import utc_now
 from holdfast.snapshots.session_state import MESSAGES
 from holdfast.state.diff import Changes, Diff
-from holdfast.state.snapshot import Snapshot, changes_with_references
+from holdfast.state.snapshot import Snapshot, changes_with_references, stored_changes
 from holdfast.state.store import Store
 from holdfast.stores.base import StateStore
 from holdfast.stores.batch_read import split_batches
 from holdfast.stores.entries import Put
 from holdfast.stores.local import gather, run_in_thread
 from holdfast.stores.wrappers.read_only import ReadOnlyStateStore
+from holdfast.transfer.import_blobs import find_state_digests, verify_blobs
+from holdfast.values.binary_encoding import decode
+from holdfast.values.references import find_tokens, keep_references
 
 logger = logging.getLogger(__name__)
 
@@ -80,11 +87,14 @@ async def import_document(
     ``check`` is called with the head of the existing log before it is changed, and may raise.
 
     Raises:
-        InvalidDocumentError: The document's events are not a valid log.
+        InvalidDocumentError: The document's events are not a valid log, or a blob of it is not what
+            it says.
+        NotFoundError: The file of a blob is missing.
         ConflictError: Another writer changed the session; nothing was imported.
 
     """
     events = prepare_events(document)
+    blobs = await run_in_thread(verify_blobs, document) if document.blobs.entries else {}
     incarnation, current = await read_session(
         ReadOnlyStateStore(state_store) if dry_run else state_store, location
     )
@@ -106,9 +116,9 @@ async def import_document(
     if dry_run:
         return result
     if is_new:
-        await create_session(incarnation, document, events)
+        await create_session(incarnation, document, events, blobs)
         return result
-    undo_id, previous = await overwrite_session(state_store, document, location, check)
+    undo_id, previous = await overwrite_session(state_store, document, location, check, blobs)
     return replace(result, undo_id=undo_id, diff=state.diff(previous))
 
 
@@ -140,12 +150,13 @@ def prepare_events(document: Document) -> LinkedEvents:
 
     """
     events = document.events
-    validate_event_chain(events, document.base)
+    with keep_references():
+        validate_event_chain(events, document.base)
+        head = Position(events[-1].seq, events[-1].hash) if events else Position()
     base = document.base if events else None
     changes: Changes = {"set": [], "delete": []}
     if not is_fold(events, base, document.snapshot):
-        changes = document.snapshot.changes(fold_events(events, base))
-    head = Position(events[-1].seq, events[-1].hash) if events else Position()
+        changes = find_changes(document.snapshot, fold_events(events, base))
     imported = link_events(
         [draft_event(IMPORTED, describe_origin(document), changes=changes)], head.seq, head.hash
     )
@@ -154,6 +165,17 @@ def prepare_events(document: Document) -> LinkedEvents:
     else:
         blocks = [EventBlock.encode(batch) for batch in split_batches(events, EVENTS_PER_BLOCK)]
     return LinkedEvents([*blocks, EventBlock.encode(imported)])
+
+
+def find_changes(later: Snapshot, base: Snapshot) -> Changes:
+    """Return the changes between two states; blobs are references, and are not read."""
+    changes: Changes = {"set": [], "delete": []}
+    for namespace, key, data in stored_changes(later, base):
+        if data is None:
+            changes["delete"].append((namespace, key))
+        else:
+            changes["set"].append((namespace, key, decode(bytes(data))))
+    return changes
 
 
 def validate_event_chain(events: Sequence[Event], base: Snapshot | None) -> None:
@@ -207,9 +229,12 @@ def describe_origin(document: Document) -> dict[str, Any]:
 
 
 async def create_session(
-    incarnation: Incarnation, document: Document, events: LinkedEvents
+    incarnation: Incarnation,
+    document: Document,
+    events: LinkedEvents,
+    blobs: Mapping[str, BlobSource],
 ) -> None:
-    """Create a session with these events as its log.
+    """Create a session with these events as its log, and these blobs.
 
     Raises:
         ConflictError: Another writer created it first; nothing was written.
@@ -225,23 +250,32 @@ async def create_session(
         base = document.base or Store(max_history=0).snapshot()
         puts.insert(0, encode_keyframe_put(timeline, log_start, base))
     if not timeline.is_keyframe_due(document.snapshot):
-        await write_log(incarnation, document, puts, log_start)
+        await write_log(incarnation, document, puts, log_start, blobs)
         return
     # A keyframe at the head bounds what a load reads. It is encoded while the log is written.
     encode = partial(encode_keyframe_put, timeline, timeline.log.head, document.snapshot)
-    writing = write_log(incarnation, document, puts, log_start)
+    writing = write_log(incarnation, document, puts, log_start, blobs)
     _, keyframe = await gather([writing, run_in_thread(encode)])
     await write_keyframe(incarnation, cast("Put", keyframe))
 
 
 async def write_log(
-    incarnation: Incarnation, document: Document, puts: Sequence[Put], log_start: Position
+    incarnation: Incarnation,
+    document: Document,
+    puts: Sequence[Put],
+    log_start: Position,
+    blobs: Mapping[str, BlobSource],
 ) -> None:
-    """Write the log, then the manifest."""
+    """Write the blobs, the log, then the manifest."""
     location = incarnation.location
+    started_at, active_at = utc_now(), last_activity(document)
     try:
+        if blobs:
+            # A deletion of an earlier session spares the blobs of one that is being created.
+            await incarnation.claim(started_at=started_at, active_at=active_at)
+            await BlobWriter(incarnation.state_store, location.prefix).write(blobs.values())
         await incarnation.create(
-            puts, started_at=utc_now(), active_at=last_activity(document), log_start=log_start
+            puts, started_at=started_at, active_at=active_at, log_start=log_start
         )
     except ConflictError as error:
         raise ConflictError(
@@ -292,8 +326,11 @@ async def overwrite_session(
     document: Document,
     location: SnapshotLocation,
     check: HeadCheck | None,
+    blobs: Mapping[str, BlobSource],
 ) -> tuple[str, Snapshot]:
     """Make a session's state the document's; returns the id and state of the previous snapshot.
+
+    The commit writes the blobs. One that was omitted may be stored in the session, or missing.
 
     Raises:
         ConflictError: Other writers committed first in every attempt; nothing was changed.
@@ -310,9 +347,17 @@ async def overwrite_session(
         if check is not None:
             check(session.log.head)
         undo = await session.save(tags=tags)
-        changes = document.snapshot.changes(undo.snapshot)
+        changes = encode_changes(document.snapshot, undo.snapshot)
         data = {**describe_origin(document), "undo": undo.snapshot_id}
-        session.committer.working.record_owned(IMPORTED, data, changes)
+        event = session.committer.working.record_owned(IMPORTED, data, changes)
+        event.mark_digests()
+        tokens = find_tokens(event.json)
+        # The session may lack blobs of values that do not change, if they were omitted before.
+        unchanged = find_state_digests(document.snapshot) & blobs.keys() - tokens
+        wanted = tokens | await session.blobs.find_missing(unchanged)
+        event.sources = [source for digest, source in blobs.items() if digest in wanted]
+        event.refers = event.refers or bool(event.sources)
+        session.committer.blobs.omitted = tokens - blobs.keys()
         try:
             await session.commit()
         except ConflictError:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
+from holdfast.documents.blobs import EMBED, Attachments
 from holdfast.documents.document import Document, require_document
 from holdfast.documents.export import export_document
 from holdfast.documents.files import decode_document, read_document, write_document
@@ -86,6 +87,8 @@ class SnapshotManager:
         tags: Mapping[str, str] | None = None,
         redact: Redaction | None = None,
         sign: SigningKey | None = None,
+        attachments: Attachments = EMBED,
+        limits: DocumentLimits = DEFAULT_LIMITS,
     ) -> Document:
         """Export a session with its events: its committed state, or an earlier one.
 
@@ -98,17 +101,28 @@ class SnapshotManager:
             tags: Tags to add to those of the snapshot.
             redact: A function that removes secrets, such as `Redactor.redact`.
             sign: The key to sign the document with.
+            attachments: ``"embed"`` reads large values and attachments into the document,
+                ``"folder"`` leaves them in the store until `to_file` writes them, and ``"omit"``
+                leaves them out.
+            limits: How much may be embedded.
 
         Raises:
             NotFoundError: There is no such agent, session, snapshot or event.
             IntegrityError: Stored data is damaged.
+            DocumentTooLargeError: The attachments are too large to be embedded.
             StateStoreError: The store failed, or the manager has none.
 
         """
         wanted = validate_tags(tags)
         location = await self.locate(agent_id, session_id, scope=scope)
         document = await export_document(
-            self.archive, location, snapshot_id=snapshot_id, seq=seq, tags=wanted
+            self.archive,
+            location,
+            snapshot_id=snapshot_id,
+            seq=seq,
+            tags=wanted,
+            attachments=attachments,
+            limits=limits,
         )
         if self._migrations is not None:
             extra = {**document.extra, VALUES_VERSION: self._migrations.version}
@@ -204,14 +218,29 @@ class SnapshotManager:
 
     # --------------------------------------------------------------------------------- files
 
-    def to_file(self, document: Document, path: str | os.PathLike[str]) -> None:
+    def to_file(
+        self,
+        document: Document,
+        path: str | os.PathLike[str],
+        *,
+        attachments: Attachments = EMBED,
+        limits: DocumentLimits = DEFAULT_LIMITS,
+    ) -> None:
         """Write a document atomically: ``.json``, ``.json.gz`` or ``.json.zst``.
 
+        Args:
+            document: What to write.
+            path: The file.
+            attachments: Embed large values and attachments, write them to the folder
+                ``<path>.blobs`` before the document, or omit them.
+            limits: How much may be embedded.
+
         Raises:
-            StateStoreError: The file cannot be written.
+            StateStoreError: A file cannot be written.
+            DocumentTooLargeError: The attachments are too large to be embedded.
 
         """
-        write_document(document, path)
+        write_document(document, path, attachments=attachments, limits=limits)
 
     def from_file(
         self,

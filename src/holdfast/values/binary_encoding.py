@@ -31,6 +31,7 @@ from holdfast.values.references import (
     BlobReference,
     ReferringData,
     build_reference,
+    externalize,
     is_keeping_references,
     read_reference,
 )
@@ -83,7 +84,9 @@ def decode(data: bytes) -> Any:
 
     """
     try:
-        return unpack(data) if type(data) is bytes else _unpack_referring(data)
+        if type(data) is bytes and getattr(_nesting, "contents", None) is None:
+            return unpack(data)
+        return _unpack_referring(data)
     except HoldfastError:
         raise
     except RecursionError:
@@ -95,11 +98,13 @@ def decode(data: bytes) -> Any:
 
 
 def _unpack_referring(data: bytes) -> Any:
-    """Decode a value with references, which yield the contents of its blobs."""
-    if not isinstance(data, ReferringData) or is_keeping_references():
-        return unpack(data)
+    """Decode a value with references, which yield the contents of its blobs.
+
+    It may be called while the blobs of another value are read.
+    """
     before: object = getattr(_nesting, "contents", None)
-    _nesting.contents = data.contents
+    is_referring = isinstance(data, ReferringData) and not is_keeping_references()
+    _nesting.contents = cast("ReferringData", data).contents if is_referring else None
     try:
         return unpack(data)
     finally:
@@ -107,9 +112,14 @@ def _unpack_referring(data: bytes) -> Any:
 
 
 def is_same_value(a: bytes, b: bytes) -> bool:
-    """Return whether two encodings represent equal values; the order of dict keys is ignored."""
+    """Return whether two encodings represent equal values.
+
+    The order of dict keys is ignored, and whether a large value is inline or a blob.
+    """
     if a == b:
         return True
+    if type(a) is not type(b):
+        a, b = bytes(externalize(a)), bytes(externalize(b))
     # Another order of keys permutes the bytes, which keeps their number and their sum. The
     # remainder modulo 255 is that sum (256 is 1 modulo 255), computed at C speed.
     if len(a) != len(b) or int.from_bytes(a, "big") % 255 != int.from_bytes(b, "big") % 255:
@@ -173,6 +183,12 @@ def _packed_key(pair: tuple[object, object]) -> bytes:
 def _extension(code: int, data: memoryview) -> object:
     if code < FIRST_CONTAINER and code in TAGS:
         return decode_scalar(code, bytes(data).decode())
+    if code in (BLOB, ATTACHMENT):
+        reference = build_reference(code, unpack_raw(data))
+        contents: Any = getattr(_nesting, "contents", None)
+        if contents is not None and isinstance(reference, BlobReference):
+            return read_reference(reference, contents)
+        return reference
     if code in TAGS:
         # Python's recursion limit does not account for the C stack used here.
         depth: int = getattr(_nesting, "depth", 0)
@@ -180,11 +196,7 @@ def _extension(code: int, data: memoryview) -> object:
             raise InvalidDocumentError(TOO_DEEP)
         _nesting.depth = depth + 1
         try:
-            value = build_container(code, unpack(data))
-            contents: Any = getattr(_nesting, "contents", None)
-            if contents is not None and type(value) is BlobReference:
-                return read_reference(value, contents)
-            return value
+            return build_container(code, unpack(data))
         finally:
             _nesting.depth = depth
     raise InvalidDocumentError(
@@ -233,8 +245,6 @@ def build_container(code: int, items: object) -> object:
             if not isinstance(key, KEYS) and key is not None:
                 raise InvalidDocumentError(f"invalid $map key of type {type(key).__name__}")
         return found
-    if code in (BLOB, ATTACHMENT):
-        return build_reference(code, items)
     if len(items) != 2 or not isinstance(items[0], str):
         raise InvalidDocumentError("$type must contain a name and a value")
     known = registered_names.get(items[0])

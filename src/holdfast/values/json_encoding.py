@@ -12,9 +12,17 @@ from msgspec.msgpack import Ext
 
 from holdfast.errors import HoldfastError, InvalidDocumentError, short_repr
 from holdfast.values.binary_encoding import build_container, canonicalize, encode, unpack_raw
-from holdfast.values.extensions import CODES, FIRST_CONTAINER, MAP, MAX_DEPTH, TAGS
+from holdfast.values.extensions import (
+    ATTACHMENT,
+    BLOB,
+    CODES,
+    FIRST_CONTAINER,
+    MAP,
+    MAX_DEPTH,
+    TAGS,
+)
 from holdfast.values.lowering import LoweringError, lower, pack, validate_text
-from holdfast.values.references import BLOB_SIZE, externalize, has_references
+from holdfast.values.references import BLOB_SIZE, build_reference, externalize, has_references
 from holdfast.values.scalars import decode_scalar
 
 # Readers that use doubles are exact up to here; larger integers are tagged.
@@ -252,6 +260,8 @@ def _read_tag(tag: str, content: object, room: int) -> object:
         _check_room(room)
         return {tag[1:]: _untagged(content, room - 1)}
     code = CODES.get(tag, 0)
+    if code in (BLOB, ATTACHMENT):
+        return build_reference(code, content)
     if code >= FIRST_CONTAINER:
         _check_room(room)
         if not isinstance(content, list):

@@ -16,14 +16,18 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 from msgspec.msgpack import Ext
 
-from holdfast.errors import UnsupportedValueError, short_repr
-from holdfast.values.extensions import CUSTOM, FROZENSET, MAP, MAX_DEPTH, SET, TUPLE
-from holdfast.values.references import (
-    Attachment,
-    BlobReference,
-    encode_attachment,
-    encode_reference,
+from holdfast.errors import InvalidDocumentError, UnsupportedValueError, short_repr
+from holdfast.values.extensions import (
+    ATTACHMENT,
+    BLOB,
+    CUSTOM,
+    FROZENSET,
+    MAP,
+    MAX_DEPTH,
+    SET,
+    TUPLE,
 )
+from holdfast.values.references import Attachment, BlobReference, build_reference
 from holdfast.values.scalars import encode_int, encode_scalar
 
 T = TypeVar("T")
@@ -181,10 +185,8 @@ def lower(value: object, room: int) -> object:
         return lower(float.__float__(cast("float", value)), room)
     if issubclass(kind, bytes):
         return bytes(memoryview(cast("bytes", value)))
-    if kind is BlobReference:
-        return encode_reference(cast("BlobReference", value))
-    if kind is Attachment:
-        return _lower_attachment(cast("Attachment", value))
+    if kind is BlobReference or kind is Attachment:
+        return _lower_reference(cast("BlobReference | Attachment", value))
     if room == 0:
         raise LoweringError(f"value is nested more than {MAX_DEPTH} levels deep", too_deep=True)
     if issubclass(kind, dict):
@@ -201,11 +203,20 @@ def lower(value: object, room: int) -> object:
     )
 
 
-def _lower_attachment(value: Attachment) -> Ext:
-    for text in (value.media_type, value.name):
-        if text is not None:
-            validate_text(text)
-    return encode_attachment(value)
+def _lower_reference(value: BlobReference | Attachment) -> Ext:
+    # A caller may have built it: what cannot be read must not be written.
+    if isinstance(value, BlobReference):
+        code, items = BLOB, [value.digest, value.size, value.kind]
+    else:
+        code, items = ATTACHMENT, [value.digest, value.size, value.media_type, value.name]
+    try:
+        build_reference(code, items)
+    except InvalidDocumentError as error:
+        raise LoweringError(str(error)) from None
+    for item in items:
+        if isinstance(item, str):
+            validate_text(item)
+    return Ext(code, pack(items))
 
 
 def _lower_into(holder: object, value: object, room: int) -> object:

@@ -20,11 +20,12 @@ import msgspec
 from msgspec.msgpack import Ext
 
 from holdfast.errors import InvalidDocumentError, short_repr
-from holdfast.values.extensions import ATTACHMENT, BLOB, FROZENSET, MAP, SET, TUPLE
+from holdfast.values.extensions import ATTACHMENT, BLOB, CUSTOM, FROZENSET, MAP, SET, TUPLE
 
 BLOB_SIZE: Final = 1 << 16
 """The size in bytes from which a str or bytes inside a value is stored as a blob."""
 DIGEST: Final = re.compile("[0-9a-f]{64}")
+MAX_SIZE: Final = 1 << 53
 SCANNED: Final = frozenset((TUPLE, SET, FROZENSET, MAP))
 """The containers whose members may be blobs. Registered types get their content inline."""
 FILES: Final = "files"
@@ -145,6 +146,8 @@ def _externalize(tree: object, contents: dict[str, bytes]) -> object:
             ]
         else:
             items = [_externalize(item, contents) for item in items]
+            if ext.code != TUPLE:  # members of sets are stored in order
+                items.sort(key=_pack)
         return Ext(ext.code, _pack(items))
     return tree
 
@@ -160,28 +163,24 @@ def encode_reference(reference: BlobReference) -> Ext:
     return Ext(BLOB, _pack([reference.digest, reference.size, reference.kind]))
 
 
-def encode_attachment(attachment: Attachment) -> Ext:
-    """Return an attachment as an extension type."""
-    return Ext(
-        ATTACHMENT,
-        _pack([attachment.digest, attachment.size, attachment.media_type, attachment.name]),
-    )
-
-
-def build_reference(code: int, items: list[object]) -> BlobReference | Attachment:
+def build_reference(code: int, items: object) -> BlobReference | Attachment:
     """Return the reference or the attachment with the given decoded items.
 
     Raises:
         InvalidDocumentError: The items have the wrong form.
 
     """
+    if not isinstance(items, list):
+        raise InvalidDocumentError(
+            f"a blob reference must contain a list, got {type(items).__name__}"
+        )
     digest = items[0] if items else None
     size = items[1] if len(items) > 1 else None
     if (
         not isinstance(digest, str)
         or DIGEST.fullmatch(digest) is None
         or type(size) is not int
-        or size < 0
+        or not 0 <= size < MAX_SIZE
     ):
         raise InvalidDocumentError(
             f"a blob reference must contain a sha256 and a size, got {short_repr(items)}"
@@ -208,6 +207,31 @@ def find_file(value: object) -> tuple[str, int] | None:
     if file.keys() != FILE_FIELDS or not isinstance(digest, str) or type(size) is not int:
         return None
     return None if DIGEST.fullmatch(digest) is None else (digest, size)
+
+
+def find_sizes(data: bytes) -> dict[str, int]:
+    """Return the sizes of the blobs that an encoded value refers to, by digest."""
+    sizes: dict[str, int] = {}
+    if has_references(data):
+        _collect_sizes(_unpack(data), sizes)
+    return sizes
+
+
+def _collect_sizes(tree: object, sizes: dict[str, int]) -> None:
+    kind = type(tree)
+    if kind is dict:
+        for item in cast("dict[object, object]", tree).values():
+            _collect_sizes(item, sizes)
+    elif kind is list:
+        for item in cast("list[object]", tree):
+            _collect_sizes(item, sizes)
+    elif kind is Ext:
+        ext = cast("Ext", tree)
+        if ext.code in (BLOB, ATTACHMENT):
+            reference = build_reference(ext.code, _unpack(ext.data))
+            sizes[reference.digest] = reference.size
+        elif ext.code in SCANNED or ext.code == CUSTOM:
+            _collect_sizes(_unpack(ext.data), sizes)
 
 
 def find_tokens(text: bytes) -> set[str]:

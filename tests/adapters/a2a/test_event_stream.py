@@ -95,6 +95,19 @@ async def test_a_save_in_the_same_process_wakes_a_subscriber():
 
 
 @async_test
+async def test_a_save_of_another_replica_wakes_a_subscriber_if_the_store_does():
+    content = MemoryStateStore()
+    store, other = (HoldfastTaskStore(SharedMemory(content)) for _ in range(2))
+    other.state_store.wakes_other_processes = True
+    stored = await create(store)
+    stream = HoldfastTaskEventStream(other, poll_interval=0.01, max_poll_interval=1000)
+    reading = asyncio.create_task(collect(stream, "t1", stored.version, 1))
+    await asyncio.sleep(0.05)
+    await add_chunks(store, "a")
+    assert texts_of(await reading) == ["a"]
+
+
+@async_test
 async def test_many_events_are_read_in_pages():
     content = MemoryStateStore()
     store = HoldfastTaskStore(content)

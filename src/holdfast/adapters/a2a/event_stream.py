@@ -2,14 +2,15 @@
 
 A save commits its event with the task, so an event is in the log before it is published, and a
 subscriber that continues after a version finds each later event once and in order. It looks for the
-next segment of the log, one small read, with pauses that grow while nothing happens. A save in the
-same process wakes it at once.
+next segment of the log, one small read, when a save wakes it: one of this process, or of any if the
+store wakes other processes. Otherwise it looks with pauses that grow while nothing happens.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
 
 from a2a.server.cluster.event_stream import TaskEventStream, VersionedEvent
 from a2a.server.cluster.version import TaskVersion
@@ -19,10 +20,13 @@ from holdfast.adapters.a2a.current import read_seq
 from holdfast.adapters.a2a.ids import find_task_locations
 from holdfast.adapters.a2a.layout import EVENT_PREFIX
 from holdfast.adapters.a2a.task_store import LAST_USED, HoldfastTaskStore
+from holdfast.blobs.contents import BlobContents
 from holdfast.errors import IntegrityError, NotFoundError, StateStoreError, short_repr
+from holdfast.log.event import Event
 from holdfast.log.event_log import EventLog, Position, SegmentPage
-from holdfast.log.segment import Segment, decode_segment
+from holdfast.log.segment import decode_segment
 from holdfast.log.timeline import Timeline
+from holdfast.sessions.event_view import load_event
 from holdfast.snapshots.discovery import find_first_key
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.manifest import read_manifest, read_manifests, select_manifest
@@ -38,7 +42,7 @@ class HoldfastTaskEventStream(TaskEventStream):
     """The events of the tasks in a `HoldfastTaskStore`, for replicas on the same ``StateStore``.
 
     ``poll_interval`` is the first pause in seconds between two looks at the store, and
-    ``max_poll_interval`` the longest.
+    ``max_poll_interval`` the longest, which all are if the store wakes other processes.
     """
 
     def __init__(
@@ -84,14 +88,21 @@ class HoldfastTaskEventStream(TaskEventStream):
         """
         seq = read_seq(after)
         reader: TaskLogReader | None = None
-        pause = self.poll_interval
-        with self.task_store.watchers.watch(task_id) as watcher:
+        state_store = self.task_store.state_store
+        first_pause = pause = self.poll_interval
+        async with AsyncExitStack() as stack:
+            watcher = stack.enter_context(self.task_store.watchers.watch(task_id))
             while True:
                 is_last = watcher.is_ended
                 found: list[VersionedEvent] = []
                 try:
                     if reader is None:
                         reader = await self._open_reader(task_id, seq)
+                        if reader is not None:
+                            watch = state_store.watch(reader.location.prefix)
+                            watcher.use(await stack.enter_async_context(watch))
+                            if state_store.wakes_other_processes:
+                                first_pause = pause = self.max_poll_interval
                     if reader is not None:
                         found = await reader.read()
                 except StateStoreError as error:
@@ -103,11 +114,11 @@ class HoldfastTaskEventStream(TaskEventStream):
                 if reader is not None and reader.is_deleted:
                     return
                 if found:
-                    pause = self.poll_interval
+                    pause = first_pause
                 elif is_last:
                     return
                 elif await watcher.wait(pause):
-                    pause = self.poll_interval
+                    pause = first_pause
                 else:
                     pause = min(2 * pause, self.max_poll_interval)
 
@@ -145,6 +156,7 @@ class TaskLogReader:
         self.state_store = state_store
         self.location = location
         self.log = EventLog(state_store, location.prefix, log_id)
+        self._contents = BlobContents(state_store, location.prefix)
         self.log_id = log_id
         self.after = after
         self.is_deleted = False
@@ -200,10 +212,23 @@ class TaskLogReader:
             if self.is_deleted:
                 return []
             raise
-        events = [event for segment in segments for event in decode_events(segment)]
+        events = [
+            await self._decode_event(event)
+            for segment in segments
+            for event in segment.events()
+            if event.type.startswith(EVENT_PREFIX) and event.data is not None
+        ]
         self._seq, self._hash = segments[-1].last, segments[-1].hash
         self._is_behind = True
         return [each for each in events if read_seq(each.version) > self.after]
+
+    async def _decode_event(self, event: Event) -> VersionedEvent:
+        """Return an A2A event with its version; its large parts are read."""
+        data = (await load_event(event, self._contents)).data
+        return VersionedEvent(
+            event=decode_event(data, f"the data of event {event.seq}"),
+            version=TaskVersion(event.seq),
+        )
 
     async def _is_replaced(self) -> bool:
         stored = await read_manifest(self.state_store, self.location)
@@ -215,15 +240,3 @@ class TaskLogReader:
                 f"the events of session {self.location.session_id} up to {log_start} were pruned; "
                 "get the task, and subscribe after its version"
             )
-
-
-def decode_events(segment: Segment) -> list[VersionedEvent]:
-    """Return the A2A events in a segment, with their versions."""
-    return [
-        VersionedEvent(
-            event=decode_event(event.data, f"the data of event {event.seq}"),
-            version=TaskVersion(event.seq),
-        )
-        for event in segment.events()
-        if event.type.startswith(EVENT_PREFIX) and event.data is not None
-    ]

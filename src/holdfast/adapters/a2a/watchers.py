@@ -1,4 +1,4 @@
-"""Wake the subscribers of a task in this process when it is saved here."""
+"""Wake the subscribers of a task in this process: when it is saved, and when they have to end."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from holdfast.process_fork import ForkSafeLock
+from holdfast.stores.watch import StoreWatch
 
 
 class Watcher:
@@ -15,16 +16,27 @@ class Watcher:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
+        self._store_watch: StoreWatch | None = None
         self.is_ended = False
         """Whether the subscription ends when everything that is stored was read."""
 
+    def use(self, store_watch: StoreWatch) -> None:
+        """Wait for the writes that wake a watch of the store, from now on."""
+        self._store_watch = store_watch
+        store_watch.notify(None)  # this subscriber may have been woken just before
+
     def wake(self) -> None:
         """Wake the subscriber, from any thread."""
+        if self._store_watch is not None:
+            self._store_watch.notify(None)
+            return
         with suppress(RuntimeError):  # its loop was closed, so nothing waits there
             self._loop.call_soon_threadsafe(self._changed.set)
 
     async def wait(self, seconds: float) -> bool:
         """Wait until the task was saved or the time is over; return whether it was saved."""
+        if self._store_watch is not None:
+            return await self._store_watch.wait(seconds)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._changed.wait()

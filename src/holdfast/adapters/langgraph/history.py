@@ -48,7 +48,7 @@ from holdfast.adapters.langgraph.writes import (
     sort_writes,
     write_from_dict,
 )
-from holdfast.errors import IntegrityError, InvalidDocumentError
+from holdfast.errors import IntegrityError, InvalidDocumentError, NotFoundError
 from holdfast.log.changes import fold_changes
 from holdfast.log.event_log import PAGE_SIZE, Position
 from holdfast.log.segment import Segment
@@ -119,10 +119,10 @@ def to_checkpoint_tuple(codec: Codec, thread: Thread, found: StoredCheckpoint) -
             None if parent is None else make_config(thread_id, ns, parent),
             load_pending_writes(codec, found),
         )
+    except (InvalidDocumentError, NotFoundError) as error:  # or a large value is not stored
+        raise damaged_checkpoint_error(thread_id, found.id, str(error)) from error
     except (KeyError, TypeError, AttributeError) as error:
         raise damaged_checkpoint_error(thread_id, found.id, repr(error)) from error
-    except InvalidDocumentError as error:
-        raise damaged_checkpoint_error(thread_id, found.id, str(error)) from error
 
 
 def load_metadata(codec: Codec, thread: Thread, found: StoredCheckpoint) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from holdfast.adapters.langgraph import history
@@ -18,6 +19,8 @@ from holdfast.adapters.langgraph.layout import (
 )
 from holdfast.adapters.langgraph.thread import Thread
 from holdfast.adapters.langgraph.writes import DELTA_COUNTERS, channels_with_value
+from holdfast.blobs.reader import BlobReader, StoredSource
+from holdfast.blobs.writer import BlobWriter
 from holdfast.errors import ConflictError, NotFoundError
 from holdfast.log.timeline import Timeline
 from holdfast.sessions.commit import Committer
@@ -25,6 +28,7 @@ from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.catalog.catalog import Catalog
 from holdfast.snapshots.incarnation import Incarnation, ReplacedError
 from holdfast.snapshots.keys import SnapshotLocation
+from holdfast.snapshots.manifest import SnapshotManifest
 from holdfast.snapshots.order import id_entries_prefix
 from holdfast.snapshots.records import SnapshotInfo, decode_record
 from holdfast.snapshots.retention import RetentionPolicy, age_order
@@ -221,6 +225,7 @@ async def copy_thread(source: Thread, target: Thread) -> None:
         puts += await copy_entries(store, here.log.prefix, there.log.prefix)
         active_at = (known.active_at or known.started_at) - dt.timedelta(microseconds=1)
         try:
+            await copy_blobs(source, known, copy, active_at)
             await copy.create(
                 puts,
                 snapshots,
@@ -228,6 +233,8 @@ async def copy_thread(source: Thread, target: Thread) -> None:
                 active_at=active_at,
                 log_start=known.log_start,
             )
+        except PrunedError:
+            raise
         except ReplacedError as error:
             raise ConflictError(
                 f"thread {target.location.session_id!r} was deleted while it was copied; retry"
@@ -235,6 +242,36 @@ async def copy_thread(source: Thread, target: Thread) -> None:
         except ConflictError as error:
             raise thread_exists_error(target) from error
     target.reset()
+
+
+async def copy_blobs(
+    source: Thread, known: SnapshotManifest, copy: Incarnation, active_at: dt.datetime
+) -> None:
+    """Copy the large values of a thread, after its log was read.
+
+    Raises:
+        ConflictError: The thread was pruned since its manifest was read, which may delete blobs
+            that the log refers to, or the target was created.
+
+    """
+    reader = BlobReader(source.state_store, source.location.prefix)
+    digests = [digest async for digest in reader.list()]
+    if not digests or known.started_at is None:
+        return
+    # A deletion spares the blobs of a session that is being created.
+    await copy.claim(started_at=known.started_at, active_at=active_at)
+    writer = BlobWriter(source.state_store, copy.location.prefix)
+    with suppress(NotFoundError):  # pruned, see below
+        await writer.write(StoredSource(reader, digest) for digest in digests)
+    now = (await Incarnation.read(source.state_store, source.location)).manifest
+    if (now.incarnation, now.blob_sweeps) != (known.incarnation, known.blob_sweeps):
+        raise PrunedError(
+            f"thread {source.location.session_id!r} was pruned while it was copied; retry"
+        )
+
+
+class PrunedError(ConflictError):
+    """The source of a copy was pruned or deleted while it was copied."""
 
 
 async def copy_entries(store: StateStore, begin: str, end: str) -> list[Put]:

@@ -9,7 +9,7 @@ event, and later checkpoints stay in the history.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -38,9 +38,11 @@ from holdfast.snapshots.session_state import SESSION, STATUS
 from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
+from holdfast.values.references import restore_value
 
 RESTORED_EVENT = "state.restored"
 END_OF_TIME = dt.datetime.max.replace(tzinfo=dt.UTC)
+NO_CONTENTS: Mapping[str, bytes] = {}
 
 Outcome: TypeAlias = Literal[
     "rolled_back", "unchanged", "started_later", "pruned", "not_found", "failed"
@@ -148,7 +150,7 @@ async def find_state_at(
         if event.type == WRITES_EVENT and "writes" in event.data:
             early.setdefault(get_target(event), []).append(event)
         if list_touched_entries(event.changes):
-            if get_event_time(codec, event) > to:
+            if get_event_time(codec, event, contents) > to:
                 break
             writes = early.pop(get_target(event), []) if event.type == CHECKPOINT_EVENT else []
             fold_changes(store, [changes_until(to, event, writes)], contents)
@@ -204,22 +206,26 @@ def changes_until(to: dt.datetime, event: Event, writes: Sequence[Event]) -> Cha
     }
 
 
-def get_event_time(codec: Codec, event: Event) -> dt.datetime:
+def get_event_time(codec: Codec, event: Event, contents: Mapping[str, bytes]) -> dt.datetime:
     """Return the time of an event that makes a checkpoint current."""
     if event.type == CHECKPOINT_EVENT:
         key = checkpoint_key(event.data["ns"])
         for space, name, value in event.changes["set"]:
             if (space, name) == (CHECKPOINTS, key):
-                return get_checkpoint_time(codec, value, event.at)
+                return get_checkpoint_time(codec, value, event.at, contents)
     return event.at
 
 
 def get_checkpoint_time(
-    codec: Codec, entry: Any, otherwise: dt.datetime = END_OF_TIME
+    codec: Codec,
+    entry: Any,
+    otherwise: dt.datetime = END_OF_TIME,
+    contents: Mapping[str, bytes] = NO_CONTENTS,
 ) -> dt.datetime:
     """Return the ``ts`` of a checkpoint, or another time if it has none."""
     try:
-        time = dt.datetime.fromisoformat(codec.decode(entry["checkpoint"])["ts"])
+        stored = restore_value(entry["checkpoint"], contents)
+        time = dt.datetime.fromisoformat(codec.decode(stored)["ts"])
     except (KeyError, TypeError, ValueError):
         return otherwise
     return time if time.tzinfo else time.replace(tzinfo=dt.UTC)

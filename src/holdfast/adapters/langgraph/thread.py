@@ -47,6 +47,7 @@ from holdfast.log.event import format_time
 from holdfast.log.event_log import Position
 from holdfast.sessions.backoff import CommitAttempts, Contention
 from holdfast.sessions.commit import Committer
+from holdfast.sessions.event_view import load_event
 from holdfast.sessions.working_state import STARTED
 from holdfast.snapshots.delete import delete_session
 from holdfast.snapshots.envelope import encode_envelope
@@ -356,9 +357,9 @@ class Thread:
             and committer.tail.log_start.seq < seq <= committer.working.head.seq
         ):
             async for event in committer.timeline.events(seq, seq):
-                data = event.data
                 if event.type != WRITES_EVENT:
                     continue
+                data = (await load_event(event, committer.timeline.contents)).data
                 if f"{data['ns']}|{data['checkpoint_id']}" == key:
                     self._cache_late(seq, encode(data.get("writes", [])))
         return [write_from_dict(each) for each in decode(self._late.get(seq, NO_WRITES))]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 
 from holdfast.errors import IntegrityError, NotFoundError, UnsupportedValueError
 from holdfast.log.event import Event
 from holdfast.log.segment import decode_segment
 from holdfast.log.timeline import Timeline
+from holdfast.snapshots.catalog.follow import CatalogFollower, SessionChange
 from holdfast.snapshots.catalog.index import SessionEntry, SessionIndex, find_last_activity
 from holdfast.snapshots.catalog.summary import SummaryPage, summarize_sessions
 from holdfast.snapshots.discovery import find_locations
@@ -122,6 +123,28 @@ class Catalog(SessionIndex):
             limit=limit,
             next_token=next_token,
         )
+
+    def follow(self, agent_id: str | None = None) -> AsyncGenerator[SessionChange, None]:
+        """Yield sessions as they are created, committed to or deleted, of an agent or of all.
+
+        It starts with the first call of ``anext``: what is there is not yielded. No session is
+        loaded. Several commits of a session may be yielded as one change, with the last ``seq``;
+        follow a session itself for every event of it. A change may be yielded although only old
+        events were pruned.
+
+        Changes of this process are noticed at once, and so are those of others if the store has
+        ``wakes_other_processes``. On other stores the index of each agent is polled: new sessions
+        and commits are noticed within a second or two, deletions, forks and imports within a
+        minute, and longer with many agents or sessions.
+
+        Raises:
+            ValueError: The id is invalid.
+            StateStoreError: The store failed.
+
+        """
+        if agent_id is not None:
+            validate_id(agent_id, "agent_id")
+        return CatalogFollower(self.state_store, agent_id).changes()
 
 
 def decode_events(key: str, entry: Entry | IntegrityError | None) -> list[Event]:

@@ -10,13 +10,14 @@ import asyncio
 import json
 import re
 import secrets
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 from nats import errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 from nats.js import api
 from nats.js import errors as js_errors
 
@@ -38,6 +39,12 @@ STALL_TIMEOUT = 3.0
 
 CLOSE_TIMEOUT = 1.0
 """Seconds for closing a connection. nats-py waits forever after a failed TLS handshake."""
+
+HEARTBEAT_SECONDS = 5.0
+"""Seconds between the signs of life of a subscription."""
+
+INACTIVE_SECONDS = 5.0
+"""Seconds after which the server removes the subscription of a client that is gone."""
 
 DELETE_MARKER_SECONDS = 3600
 """How long delete markers are kept: longer than any write is retried."""
@@ -77,6 +84,7 @@ class NatsConnection:
         self.stream = f"KV_{bucket}"
         self.max_value = 0
         self.reported_error: Exception | None = None
+        self.closed = asyncio.Event()
         self._markers_expire = False
         self._requests: dict[asyncio.Task[Any], str] = {}
         # An event loop that ends cancels its tasks and waits for them. So this task closes the
@@ -288,6 +296,56 @@ class NatsConnection:
         messages = [self._to_message(message) for message in received]
         return messages, messages[-1].revision + 1 if left else 0
 
+    async def subscribe_new(
+        self, pattern: str, receive: Callable[[Message | None], None]
+    ) -> tuple[Subscription, str]:
+        """Subscribe to new messages of some subjects, without their values.
+
+        ``receive`` is called with each message once it can be read, and with None as a sign of life
+        every ``HEARTBEAT_SECONDS``. Returns what ``unsubscribe`` needs. The server removes the
+        consumer of a client that is gone.
+        """
+        name = secrets.token_hex(8)
+        filter_subject = self._full_subject(pattern)
+        inbox = self.nc.new_inbox()
+
+        async def pass_on(message: Msg) -> None:
+            is_status = "Status" in (message.headers or {})
+            receive(None if is_status else self._to_message(message))
+
+        subscription = await self.nc.subscribe(inbox, cb=pass_on)
+        try:
+            await self.ask(
+                f"$JS.API.CONSUMER.CREATE.{self.stream}.{name}.{filter_subject}",
+                self.js.add_consumer(
+                    self.stream,
+                    name=name,
+                    filter_subject=filter_subject,
+                    deliver_subject=inbox,
+                    deliver_policy=api.DeliverPolicy.NEW,
+                    ack_policy=api.AckPolicy.NONE,
+                    headers_only=True,
+                    mem_storage=True,
+                    num_replicas=1,
+                    idle_heartbeat=HEARTBEAT_SECONDS,
+                    inactive_threshold=INACTIVE_SECONDS,
+                ),
+            )
+        except BaseException:
+            if not self.is_closed:
+                await subscription.unsubscribe()
+            raise
+        return subscription, name
+
+    async def unsubscribe(self, subscription: Subscription, name: str) -> None:
+        """End what ``subscribe_new`` started."""
+        if not self.is_closed:
+            await subscription.unsubscribe()
+            await self.ask(
+                f"$JS.API.CONSUMER.DELETE.{self.stream}.{name}",
+                self.js.delete_consumer(self.stream, name),
+            )
+
     def _to_message(self, message: Msg) -> Message:
         metadata = message.metadata
         return Message(
@@ -313,6 +371,7 @@ class NatsConnection:
                 task.cancel()
 
     async def _on_closed(self) -> None:
+        self.closed.set()
         for task in self._requests:
             task.cancel()
 

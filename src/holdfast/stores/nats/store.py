@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import secrets
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -26,6 +25,7 @@ from holdfast.stores.backend import check_condition, etag_mismatch_error
 from holdfast.stores.base import Entry, Put
 from holdfast.stores.nats.connection import NatsConnection
 from holdfast.stores.nats.errors import check_bucket_config, explain_error
+from holdfast.stores.nats.listener import NatsListener
 from holdfast.stores.nats.subjects import (
     ABSENT,
     CHUNKS,
@@ -41,7 +41,7 @@ from holdfast.stores.nats.subjects import (
     prefix_pattern,
     subject_to_key,
 )
-from holdfast.stores.nats.writes import ConditionalWrite
+from holdfast.stores.nats.writes import ConditionalWrite, new_write_token
 from holdfast.stores.remote import PATIENCE, TIMEOUT, RemoteStateStore
 from holdfast.stores.urls import StoreURL
 from holdfast.stores.validation import KeyRange
@@ -71,6 +71,7 @@ class NatsStateStore(RemoteStateStore[NatsConnection]):
     """
 
     failures = (errors.Error, OSError)
+    wakes_other_processes = True
 
     def __init__(
         self,
@@ -196,7 +197,7 @@ class NatsStateStore(RemoteStateStore[NatsConnection]):
     # ---- writing -----------------------------------------------------------------------------
 
     async def _put(self, put: Put) -> str:
-        token = secrets.token_hex(16)
+        token = new_write_token()
         max_value = await self._run(read_max_value)
         if len(put.value) <= max_value:
             return str(Etag(await self._write(put, token, put.value, {})))
@@ -256,7 +257,7 @@ class NatsStateStore(RemoteStateStore[NatsConnection]):
 
     async def _delete(self, key: str, if_match: str | None) -> bool:
         subject = key_to_subject(key)
-        token = secrets.token_hex(16)
+        token = new_write_token()
 
         def allow(etag: str | None) -> bool:
             if if_match is not None and if_match != etag:
@@ -300,6 +301,9 @@ class NatsStateStore(RemoteStateStore[NatsConnection]):
             current.client.drop()
             current.client = None
         return await super()._client()
+
+    def _create_listener(self) -> NatsListener:
+        return NatsListener(self._client, timeout=self._timeout, explain=self._explain_briefly)
 
     async def _connect(self) -> NatsConnection:
         connection = NatsConnection(self._bucket, self._timeout)

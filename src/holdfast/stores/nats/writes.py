@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from holdfast.stores.nats.connection import NatsConnection
 from holdfast.stores.nats.subjects import ABSENT, Etag
+from holdfast.stores.notification import get_process_id
 
 FIRST_PAUSE = 0.002
 MAX_PAUSE = 0.25
@@ -60,3 +62,8 @@ def backoff_pauses() -> Iterator[float]:
     while True:
         yield random.uniform(0, longest)  # noqa: S311 - not a secret
         longest = min(longest * 2, MAX_PAUSE)
+
+
+def new_write_token() -> str:
+    """Return a token that no other write has; it starts with the id of this process."""
+    return get_process_id() + secrets.token_hex(8)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from redis.asyncio.connection import AbstractConnection, ConnectionPool
+from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
@@ -33,21 +33,21 @@ class RedisListener(Listener):
 
     def __init__(
         self,
-        create_pool: Callable[[], ConnectionPool],
+        connect: Callable[[], Awaitable[AbstractConnection]],
         channel: bytes,
         *,
         timeout: float,
         explain: Callable[[Exception], str],
     ) -> None:
         super().__init__(timeout=timeout, explain=explain)
-        self._create_pool = create_pool
+        self._connect = connect
         self._channel = channel
         self._connection: AbstractConnection | None = None
         self._confirmed: dict[Subscription, asyncio.Event] = {}
 
     async def _listen(self, set_ready: Callable[[], None]) -> None:
         async with asyncio.timeout(self._timeout):
-            connection = await self._create_pool().get_connection()
+            connection = await self._connect()
         self._connection = connection
         self._confirmed = {}
         try:

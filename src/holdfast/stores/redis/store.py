@@ -220,7 +220,7 @@ class RedisStateStore(RemoteStateStore[RedisClient]):
 
     def _create_listener(self) -> RedisListener:
         return RedisListener(
-            lambda: self._create_pool(1),
+            lambda: self._create_pool(1).get_connection(),
             self._channel,
             timeout=self._timeout,
             explain=self._explain_briefly,

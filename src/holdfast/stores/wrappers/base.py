@@ -14,9 +14,10 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from holdfast.errors import short_repr
-from holdfast.stores.base import Condition, Entry, Etags, Problems, Put, StateStore, StoreWatch
+from holdfast.stores.base import Condition, Entry, Etags, Problems, Put, StateStore
 from holdfast.stores.local import run_in_thread
 from holdfast.stores.validation import validate_batch, validate_key, validate_keys, validate_put
+from holdfast.stores.watch import StoreWatch
 
 Result = TypeVar("Result")
 

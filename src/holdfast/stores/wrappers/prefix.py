@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 
 from holdfast.errors import ConflictError, short_repr
-from holdfast.stores.base import Condition, Entry, Etags, Put, StateStore, StoreWatch
+from holdfast.stores.base import Condition, Entry, Etags, Put, StateStore
 from holdfast.stores.validation import (
     MAX_KEY_BYTES,
     validate_batch,
@@ -14,7 +14,7 @@ from holdfast.stores.validation import (
     validate_keys,
     validate_range,
 )
-from holdfast.stores.watch import PrefixedWatchContext
+from holdfast.stores.watch import PrefixedWatchContext, StoreWatch
 from holdfast.stores.wrappers.base import WrappedStateStore
 
 

@@ -32,6 +32,7 @@ from holdfast.adapters.langgraph.rollback import parse_time
 from holdfast.adapters.shared_session import SessionPool
 from holdfast.errors import NotFoundError
 from holdfast.log.event import Event
+from holdfast.sessions.event_view import load_event
 from holdfast.sessions.session import Session
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.event_state import load_state_at_event
@@ -68,10 +69,12 @@ class MemoryHistory:
 
     async def list_versions(self, key: str) -> list[MemoryVersion]:
         """Return the versions of an item whose events are in the log, the oldest first."""
+        timeline = await self.archive.timeline(location=self.location)
         return [
             MemoryVersion(event.seq, event.at, event.type, value)
             async for event in self._read_events()
-            for value in find_values(event, key)
+            if touches_item(event, key)
+            for value in find_values(await load_event(event, timeline.contents), key)
         ]
 
     async def find_seq(self, at: At) -> int:
@@ -147,6 +150,12 @@ class MemoryHistory:
         timeline = await self.archive.timeline(location=self.location)
         async for event in timeline.events(first):
             yield event
+
+
+def touches_item(event: Event, key: str) -> bool:
+    """Return whether an event sets or deletes an item."""
+    pairs = [*((space, name) for space, name, _ in event.changes["set"]), *event.changes["delete"]]
+    return (STATE, key) in map(tuple, pairs)
 
 
 def find_values(event: Event, key: str) -> list[dict[str, Any] | None]:

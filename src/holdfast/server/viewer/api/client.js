@@ -26,6 +26,7 @@ export function sessionPath({ agent, session }, ...below) {
 
 export class Client {
   #cache = new LruCache(400, 24_000_000);
+  #blobs = new LruCache(100, 128_000_000);
   // The pages are served from the root of the API, which may itself be mounted below a prefix.
   #base = new URL(".", document.baseURI);
 
@@ -43,6 +44,7 @@ export class Client {
   /** Forget cached responses: a session may have been deleted and created again under the same id. */
   clearCache() {
     this.#cache.clear();
+    this.#blobs.clear();
   }
 
   /** Return the URL of a path. Empty values are left out of the query. */
@@ -81,6 +83,17 @@ export class Client {
     const value = JSON.parse(text);
     this.#cache.put(key, value, text.length);
     return value;
+  }
+
+  /** Get bytes that never change, or the first `limit` of them, from the cache if possible. */
+  async getBytes(path, query = {}, { limit = null, signal } = {}) {
+    const key = `${limit ?? "all"} ${this.url(path, query).href}`;
+    const cached = this.#blobs.get(key);
+    if (cached !== undefined) return cached;
+    const headers = limit === null ? {} : { Range: `bytes=0-${limit - 1}` };
+    const bytes = new Uint8Array(await (await this.send(path, { query, headers, signal })).arrayBuffer());
+    this.#blobs.put(key, bytes, bytes.length);
+    return bytes;
   }
 }
 

@@ -1,6 +1,8 @@
 // The JSON encoding of values. What JSON cannot express is an object with one key, the tag, as in {"$decimal":
 // "1.50"}; a dict that looks like one has a second dollar sign.
 
+import { describeReference, parseReference } from "./references.js";
+
 const SCALARS = new Set([
   "$int", "$decimal", "$uuid", "$datetime", "$date", "$time", "$timedelta", "$bytes", "$float",
 ]);
@@ -30,7 +32,8 @@ const tagOf = (value) => {
 
 /**
  * Describe a value: its `type`, and the `text` of a leaf or the number of `children` of a collection. `child(i)`
- * returns the key and value of a child, and its JSON pointer in the encoded value.
+ * returns the key and value of a child, and its JSON pointer in the encoded value. A large value or an attachment is a
+ * leaf with its `reference`.
  */
 export function describeValue(value) {
   if (value === null) return { type: "none", text: "null" };
@@ -41,6 +44,10 @@ export function describeValue(value) {
   if (SEQUENCES.has(tag) && Array.isArray(value[tag])) return describeSequence(tag.slice(1), value[tag], `/${tag}`);
   if (tag === "$map" && Array.isArray(value.$map)) return describeMap(value.$map);
   if (tag === "$type" && Array.isArray(value.$type)) return describeRegistered(value.$type);
+  const reference = tag === null ? null : parseReference(value);
+  if (reference) {
+    return { type: reference.mediaType ?? reference.kind, text: describeReference(reference), reference };
+  }
   return describeObject(value, tag);
 }
 
@@ -76,6 +83,7 @@ export const isCollection = (value) => value !== undefined && describeValue(valu
 export function previewValue(value, length = 60) {
   const described = describeValue(value);
   if (described.children === undefined) {
+    if (described.reference) return `<${described.type}, ${described.text}>`;
     const text = described.type === "string" ? JSON.stringify(value) : described.text;
     return text.length > length ? `${text.slice(0, length)}…` : text;
   }

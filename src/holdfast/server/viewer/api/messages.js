@@ -3,6 +3,8 @@
 // Gemini, the entries of Claude Code, the events of ADK, and the messages of Pydantic AI, A2A, Microsoft's Agent
 // Framework, Letta and Grampus. The same formats as snapshots/message_formats.py.
 
+import { findReference, parseReference } from "./references.js";
+
 const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
 const text = (value) => (value === null || value === undefined ? "" : String(value));
 
@@ -43,7 +45,7 @@ function roleOf(message) {
 
 /**
  * Parse a message into `{role, name, blocks, rest}`; null if its format is unknown.
- * Blocks are `{kind: "text" | "thinking" | "call" | "result" | "value", …}`.
+ * Blocks are `{kind: "text" | "thinking" | "call" | "result" | "blob" | "value", …}`.
  */
 export function parseMessage(message) {
   if (!isObject(message)) return null;
@@ -101,6 +103,8 @@ function contentBlocks(content, message) {
   }
   if (content === null || content === undefined || content === "") return [];
   if (typeof content === "string") return [{ kind: "text", text: content }];
+  const reference = parseReference(content);
+  if (reference) return [{ kind: "blob", reference }];
   const parts = listOf(content);
   return parts ? parts.map(partBlock) : [{ kind: "value", value: content }];
 }
@@ -113,10 +117,26 @@ function callBlocks(calls) {
   });
 }
 
-function partBlock(part) {
+/** Parse a part of a message or of a tool result into a block. */
+export function partBlock(part) {
   if (typeof part === "string") return { kind: "text", text: part };
   if (!isObject(part)) return { kind: "value", value: part };
-  return typedPart(part) ?? namedPart(part) ?? kindPart(part) ?? { kind: "value", value: part };
+  return largePart(part) ?? typedPart(part) ?? namedPart(part) ?? kindPart(part) ?? mediaPart(part);
+}
+
+/** Parse a part that is a reference, or a text that is one. */
+function largePart(part) {
+  const isText = "part_kind" in part ? ["text", "user-prompt", "system-prompt", "thinking"].includes(part.part_kind)
+    : !["tool_use", "tool_result"].includes(part.type);
+  const content = isText && (part.text ?? part.thinking ?? ("part_kind" in part ? part.content : null));
+  const reference = parseReference(part) ?? parseReference(content);
+  return reference && { kind: "blob", reference };
+}
+
+/** Parse a part with an image or another content that is a reference. */
+function mediaPart(part) {
+  const found = findReference(part);
+  return found ? { kind: "blob", ...found, value: part } : { kind: "value", value: part };
 }
 
 function typedPart(part) {

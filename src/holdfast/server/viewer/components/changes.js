@@ -26,6 +26,15 @@ export class ChangeIndex {
     for (const entry of entries) this.#addEntry(entry);
   }
 
+  /** Return the index of changes at paths, given as `{path, kind, key, before}`. */
+  static atPaths(changes) {
+    const index = new ChangeIndex();
+    for (const { path, kind, key, before } of changes) {
+      index.#add(path, kind, path.slice(0, path.lastIndexOf("/")), key, before);
+    }
+    return index;
+  }
+
   #addEntry({ namespace, key, kind, before, fields }) {
     const path = entryPath(namespace, key);
     this.#add(path, kind, `/${escapeSegment(namespace)}`, key, before);

@@ -1,8 +1,12 @@
 // A diff of two states, entry by entry: the values before and after side by side, and the fields inside that differ.
 
+import { FILES, isFileRecord } from "../api/file-records.js";
 import { isCollection, pointerKeys, previewValue, valueAt } from "../api/json-values.js";
+import { parseReference } from "../api/references.js";
+import { blobView } from "./blob.js";
 import { SIGNS, changeMark, kindOfOperation } from "./changes.js";
 import { button, el } from "./dom.js";
+import { fileDiff } from "./file-diff.js";
 import { count, plural, truncate } from "./format.js";
 import { valueTree } from "./tree.js";
 
@@ -19,13 +23,16 @@ export function diffSummary({ added, removed, changed, truncated }) {
     truncated && el("span", { class: "muted" }, " (not all are listed)"));
 }
 
-/** Return the list of entries, and the button that shows more of them. */
-export function diffEntries({ entries }) {
+/**
+ * Return the list of entries, and the button that shows more of them. `blobs` are those of both sides: what downloads
+ * the large values `before` and `after`.
+ */
+export function diffEntries({ entries }, blobs) {
   const list = el("ol", { class: "diff" });
   const more = button("", showPage, { class: "quiet" });
   let next = 0;
   function showPage() {
-    list.append(...entries.slice(next, next + PAGE).map(entryItem));
+    list.append(...entries.slice(next, next + PAGE).map((entry) => entryItem(entry, blobs)));
     next += PAGE;
     more.hidden = next >= entries.length;
     more.textContent = `show more (${plural(entries.length - next, "entry", "entries")} left)`;
@@ -34,37 +41,49 @@ export function diffEntries({ entries }) {
   return [list, more];
 }
 
-function entryItem({ namespace, key, kind, before, after, fields }) {
+function entryItem(entry, blobs) {
+  const { namespace, key, kind, before, after, fields } = entry;
+  if (isFileEntry(entry)) {
+    return el("li", { class: `diff-entry is-${kind}` },
+      el("div", { class: "diff-head" }, changeMark(kind), el("code", {}, key), el("span", { class: "kind" }, "file")),
+      fileDiff(key, before, after, blobs));
+  }
   const head = el("div", { class: "diff-head" }, changeMark(kind), el("code", {}, `${namespace}/${key}`));
   const hasFields = kind === "changed" && fields?.length && isCollection(before) && isCollection(after);
   const more = hasFields ? fields.length - MAX_FIELDS : 0;
   return el("li", { class: `diff-entry is-${kind}` }, head,
     hasFields && el("ul", { class: "fields" }, fields.slice(0, MAX_FIELDS).map((each) => fieldRow(each, before))),
     more > 0 && el("p", { class: "muted" }, `and ${plural(more, "more field")}`),
-    hasFields ? fullValues(before, after) : columns(before, after));
+    hasFields ? fullValues(before, after, blobs) : columns(before, after, blobs));
 }
 
-function columns(before, after) {
-  return el("div", { class: "columns" }, column("before", before), column("after", after));
+const isFileEntry = ({ namespace, before, after }) => namespace === FILES
+  && [before, after].every((each) => each === undefined || isFileRecord(each));
+
+function columns(before, after, blobs) {
+  return el("div", { class: "columns" },
+    column("before", before, blobs.before), column("after", after, blobs.after));
 }
 
-function column(name, value) {
+function column(name, value, blobs) {
   return el("div", { class: `column ${name}` },
     el("h4", {}, name),
-    value === undefined ? el("p", { class: "muted" }, "absent") : columnValue(name, value));
+    value === undefined ? el("p", { class: "muted" }, "absent") : columnValue(name, value, blobs));
 }
 
-function columnValue(name, value) {
+function columnValue(name, value, blobs) {
+  const reference = parseReference(value);
+  if (reference) return blobView(reference, blobs);
   if (typeof value === "string") return el("pre", { class: "prose" }, truncate(value, 4000));
-  if (isCollection(value)) return valueTree(name, value);
+  if (isCollection(value)) return valueTree(name, value, { blobs });
   return el("p", {}, el("code", {}, previewValue(value, 400)));
 }
 
 /** Return the full values in a disclosure; they are drawn when it is opened, since they may be large. */
-function fullValues(before, after) {
+function fullValues(before, after, blobs) {
   const details = el("details", {}, el("summary", {}, "full values before and after"));
   details.addEventListener("toggle", () => {
-    if (details.open && details.children.length === 1) details.append(columns(before, after));
+    if (details.open && details.children.length === 1) details.append(columns(before, after, blobs));
   });
   return details;
 }

@@ -1,5 +1,7 @@
 // Numbers, times and sizes as text.
 
+import { formatSize } from "../api/sizes.js";
+
 const integer = new Intl.NumberFormat("en");
 
 export const count = (number) => integer.format(number);
@@ -8,18 +10,7 @@ export const count = (number) => integer.format(number);
 export const plural = (number, one, many = `${one}s`) =>
   `${count(number)} ${number === 1 ? one : many}`;
 
-export function size(bytes) {
-  if (bytes === null || bytes === undefined) return "";
-  if (bytes < 1000) return `${bytes} B`;
-  const units = ["kB", "MB", "GB", "TB"];
-  let scaled = bytes;
-  let unit = -1;
-  do {
-    scaled /= 1000;
-    unit += 1;
-  } while (scaled >= 999.5 && unit < units.length - 1);
-  return `${scaled < 10 ? scaled.toFixed(1) : Math.round(scaled)} ${units[unit]}`;
-}
+export const size = formatSize;
 
 const pad = (number, digits = 2) => String(number).padStart(digits, "0");
 

@@ -23,14 +23,17 @@ export function createTabs(root, texts, onPick) {
   });
   root.addEventListener("keydown", (event) => {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    const from = tabs.indexOf(event.target);
-    const to = event.key === "Home" ? 0 : event.key === "End" ? tabs.length - 1 : from + by;
+    const usable = tabs.filter(({ hidden }) => !hidden);
+    const from = usable.indexOf(event.target);
+    const to = event.key === "Home" ? 0 : event.key === "End" ? usable.length - 1 : from + by;
     if (from < 0 || Number.isNaN(to)) return;
     event.preventDefault();
-    const tab = tabs[(to + tabs.length) % tabs.length];
+    const tab = usable[(to + usable.length) % usable.length];
     tab.focus();
     onPick(tab.dataset.view);
   });
   fill(root, tabs);
-  return { show, has: (name) => Object.hasOwn(texts, name) };
+  /** Hide a tab that has nothing to show, or show it again. */
+  const setHidden = (name, isHidden) => { tabs.find(({ dataset }) => dataset.view === name).hidden = isHidden; };
+  return { show, setHidden, has: (name) => Object.hasOwn(texts, name) };
 }

@@ -62,6 +62,7 @@ export function addTreeKeys(tree, { collapse, expand }) {
 
   tree.addEventListener("keydown", (event) => {
     const item = event.target.closest("[role=treeitem]");
+    if (event.target.closest("a, button, pre")) return;
     if (!item || event.ctrlKey || event.metaKey || event.altKey) return;
     if (Object.hasOwn(actions, event.key)) actions[event.key](item);
     else if (event.key.length === 1) find(item, event.key);
@@ -72,6 +73,6 @@ export function addTreeKeys(tree, { collapse, expand }) {
 
   tree.addEventListener("click", (event) => {
     const item = event.target.closest("[role=treeitem]");
-    if (item && tree.contains(item)) focus(item);
+    if (item && tree.contains(item) && !event.target.closest("a, button, pre")) focus(item);
   });
 }

@@ -2,6 +2,8 @@
 // large collections are shown a hundred items at a time, so the size of a value does not matter.
 
 import { describeValue, previewValue } from "../api/json-values.js";
+import { mediaTypeOf } from "../api/references.js";
+import { blobView } from "./blob.js";
 import { ChangeIndex, changeMark } from "./changes.js";
 import { append, el, freshId } from "./dom.js";
 import { count, plural, truncate } from "./format.js";
@@ -13,11 +15,13 @@ const nodes = new WeakMap();
 
 /**
  * Create a tree of roots `{key, value, path}`. `expanded` is the set of expanded paths. It is updated, so that the
- * next tree with the same set looks alike.
+ * next tree with the same set looks alike. `blobs` downloads the contents of references. Nodes that are not values
+ * have a function `describe`, and `onPick(node)` is called for the leaves.
  */
-export function createTree(label, roots, { expanded = new Set(), changes = new ChangeIndex() } = {}) {
+export function createTree(label, roots, given = {}) {
+  const { expanded = new Set(), changes = new ChangeIndex(), blobs = null } = given;
   const tree = el("ul", { role: "tree", "aria-label": label, class: "tree" });
-  const options = { expanded, changes };
+  const options = { expanded, changes, blobs, describe: given.describe ?? describeValue, onPick: given.onPick };
   roots.forEach((root, i) => tree.append(treeItem(root, 1, i + 1, roots.length, options)));
   tree.querySelector("[role=treeitem]")?.setAttribute("tabindex", "0");
   addTreeKeys(tree, { collapse, expand });
@@ -35,51 +39,55 @@ export function valueTree(label, value, options = {}) {
   }
   const roots = Array.from({ length: described.children }, (_, i) => {
     const child = described.child(i);
-    return { key: child.key, value: child.value, path: child.pointer };
+    return { key: child.key, value: child.value, path: child.pointer, mediaType: mediaTypeOf(value) };
   });
   return createTree(label, roots, options);
 }
 
 function treeItem(node, level, position, size, options) {
-  const described = describeValue(node.value);
+  const described = options.describe(node.value);
   const removed = options.changes.removedBelow(node.path);
   const isLongText = described.type === "string" && described.text.length > MAX_TEXT;
-  const canExpand = described.children > 0 || isLongText || removed.length > 0;
+  const hasContent = described.reference !== undefined && options.blobs !== null;
+  const canExpand = described.children > 0 || isLongText || hasContent || removed.length > 0;
   const row = el("div", { class: "tree-row", id: freshId("node") });
   const item = el("li", {
     role: "treeitem", tabindex: "-1", "aria-level": level, "aria-posinset": position,
     "aria-setsize": size, "aria-labelledby": row.id, "aria-expanded": canExpand ? "false" : null,
     "data-path": node.path,
   }, row);
-  nodes.set(item, { node, described, removed, isLongText, level, options });
+  nodes.set(item, { node, described, removed, isLongText, hasContent, level, options });
   append(row, [
     el("span", { class: "toggle", "aria-hidden": "true" }),
     node.key !== null && el("span", { class: "tree-key" }, String(node.key)),
-    node.key !== null && el("span", { class: "punct" }, ": "),
-    rowValue(described, node.value, canExpand),
+    node.key !== null && el("span", { class: "punct" }, described.separator ?? ": "),
+    rowValue(described, node.value, isLongText),
     rowMark(node, options.changes),
   ]);
+  const pick = () => options.onPick?.(node);
+  item.addEventListener("activate", pick);
   row.addEventListener("click", () => {
-    if (!canExpand) return;
-    if (item.getAttribute("aria-expanded") === "true") collapse(item);
+    if (!canExpand) pick();
+    else if (item.getAttribute("aria-expanded") === "true") collapse(item);
     else expand(item);
   });
   if (canExpand && options.expanded.has(node.path)) expand(item);
   return item;
 }
 
-function rowValue(described, value, canExpand) {
+function rowValue(described, value, isLongText) {
   if (described.children === undefined) {
     const text = described.type === "string" ? JSON.stringify(truncate(described.text, MAX_TEXT)) : described.text;
     const isTagged = !["string", "number", "boolean", "none"].includes(described.type);
+    const note = described.note ?? (isTagged && described.type);
     return [
       el("span", { class: `leaf leaf-${isTagged ? "tagged" : described.type}` }, text),
-      isTagged && el("span", { class: "kind" }, ` ${described.type}`),
-      canExpand && el("span", { class: "kind" }, ` ${count(described.text.length)} characters`),
+      note && el("span", { class: "kind" }, ` ${note}`),
+      isLongText && el("span", { class: "kind" }, ` ${count(described.text.length)} characters`),
     ];
   }
   return [
-    el("span", { class: "preview" }, previewValue(value, 48)),
+    el("span", { class: "preview" }, described.preview ?? previewValue(value, 48)),
     described.children > 0
       && el("span", { class: "kind" }, ` ${described.type}, ${plural(described.children, "item")}`),
   ];
@@ -93,12 +101,13 @@ function rowMark(node, changes) {
 
 function expand(item) {
   if (item.getAttribute("aria-expanded") !== "false") return;
-  const { node, described, removed, isLongText, level, options } = nodes.get(item);
+  const { node, described, removed, isLongText, hasContent, level, options } = nodes.get(item);
   item.setAttribute("aria-expanded", "true");
   options.expanded.add(node.path);
   const group = el("ul", { role: "group" });
   item.append(group);
   if (isLongText) group.append(textItem(described.text, level + 1));
+  if (hasContent) group.append(contentItem(described.reference, level + 1, node.mediaType, options));
   const size = (described.children ?? 0) + removed.length;
   removed.forEach((each, i) => {
     const path = `${each.path}\u0000removed`; // a new value may have the path itself
@@ -121,7 +130,7 @@ function addPage(group, item, from) {
   const to = Math.min(from + PAGE, total);
   for (let i = from; i < to; i += 1) {
     const { key, value, pointer } = described.child(i);
-    const child = { key, value, path: node.path + pointer };
+    const child = { key, value, path: node.path + pointer, mediaType: mediaTypeOf(node.value) };
     group.append(treeItem(child, level + 1, removed.length + i + 1, total + removed.length, options));
   }
   if (to < total) group.append(moreItem(group, item, to, total));
@@ -148,5 +157,12 @@ function textItem(text, level) {
   const row = el("div", { class: "tree-row full-text", id: freshId("node") }, text);
   return el("li", {
     role: "treeitem", tabindex: "-1", "aria-level": level, "aria-labelledby": row.id,
+  }, row);
+}
+
+function contentItem(reference, level, mediaType, { blobs }) {
+  const row = el("div", { class: "tree-row tree-blob", id: freshId("node") }, blobView(reference, blobs, mediaType));
+  return el("li", {
+    role: "treeitem", tabindex: "-1", "aria-level": level, "aria-label": "content",
   }, row);
 }

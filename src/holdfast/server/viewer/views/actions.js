@@ -1,6 +1,7 @@
 // Dialogs that change a session: restore, fork, save a snapshot, delete. The final request carries the head that the
 // preview was made for, so it fails if the session has changed since.
 
+import { createBlobs } from "../api/blobs.js";
 import { sessionPath } from "../api/client.js";
 import { confirmDialog } from "../components/dialogs.js";
 import { diffEntries, diffSummary } from "../components/diff.js";
@@ -33,7 +34,8 @@ export function restore({ client, ref, at, reload }) {
     confirm: "Restore",
     preview: async () => {
       const { changes } = await request.preview({ at });
-      return [diffSummary(changes), diffEntries(changes)];
+      const blobs = createBlobs(client, ref);
+      return [diffSummary(changes), diffEntries(changes, { before: blobs, after: blobs })];
     },
     execute: async () => {
       const result = await (await request.execute({ at })).json();

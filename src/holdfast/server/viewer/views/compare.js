@@ -1,6 +1,7 @@
 // Two positions compared: of one session, of two sessions, or of two agents. The address names them, so a comparison
 // can be shared as a link.
 
+import { createBlobs } from "../api/blobs.js";
 import { sessionPath } from "../api/client.js";
 import { diffEntries, diffSummary } from "../components/diff.js";
 import { button, el, fill, setBusy } from "../components/dom.js";
@@ -57,8 +58,9 @@ export function createCompareView(root, { client, current, onCompare }) {
     try {
       const diff = await fetchDiff(from, to, signal);
       const title = el("h3", { tabindex: "-1" }, `${describe(diff.from)} compared with ${describe(diff.to)}`);
-      fill(result,
-        el("section", { class: "card", "aria-label": "Differences" }, title, diffSummary(diff), diffEntries(diff)));
+      const blobs = { before: blobsOf(diff.from, from), after: blobsOf(diff.to, to) };
+      fill(result, el("section", { class: "card", "aria-label": "Differences" },
+        title, diffSummary(diff), diffEntries(diff, blobs)));
       title.focus({ preventScroll: true });
     } catch (error) {
       if (!signal.aborted) fill(result, el("div", { class: "notice bad", role: "alert" }, describeError(error)));
@@ -74,6 +76,9 @@ export function createCompareView(root, { client, current, onCompare }) {
     return client.get("diff", { ...positions, from_agent: from.agent, from_session: from.session,
       to_agent: to.agent, to_session: to.session }, signal);
   }
+
+  const blobsOf = ({ agent_id: agent, session_id: session }, { scope = null }) =>
+    createBlobs(client, { agent, session, scope });
 
   const isOpen = (agent, session) => agent === current().agent && session === current().session;
 

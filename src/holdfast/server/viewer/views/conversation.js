@@ -12,8 +12,11 @@ const ESTIMATED_HEIGHT = 84;
 const MAX_IDLE_PAGES = 8;
 const SCROLL_DELAY = 60;
 
-/** Create the view. `fetch(seq, offset, limit, signal)` returns messages of the conversation at an event. */
-export function createConversation(pane, { fetch }) {
+/**
+ * Create the view. `fetch(seq, offset, limit, signal)` returns messages of the conversation at an event, and `blobs()`
+ * what downloads their large parts.
+ */
+export function createConversation(pane, { fetch, blobs }) {
   let pages = [];
   let shown = null;
   let links = new ToolCallLinks(pane, goToMessage);
@@ -71,7 +74,7 @@ export function createConversation(pane, { fetch }) {
     fill(page.node, page.messages.map((message, i) => {
       const index = page.from + i;
       links.add(message, index);
-      return messageArticle(message, index, count, kinds.get(index));
+      return messageArticle(message, index, count, kinds.get(index), blobs());
     }));
     page.node.style.removeProperty("height");
     page.isDrawn = true;

@@ -9,8 +9,8 @@ import { valueTree } from "../components/tree.js";
 const MAX_CHANGES = 20;
 const MAX_KEYS = 2;
 
-/** Create the card of one event: its type, data and changes. */
-export function createEventCard(root) {
+/** Create the card of one event: its type, data and changes; `blobs()` downloads large values. */
+export function createEventCard(root, { blobs }) {
   const expanded = new Set();
   return {
     show({ event, entries }) {
@@ -26,7 +26,7 @@ export function createEventCard(root) {
           : el("p", { class: "muted" }, "none"),
         more > 0 && el("p", { class: "muted" }, `and ${plural(more, "more change")}: see Compare`),
         event.data !== null && event.data !== undefined
-          && [el("h3", {}, "Data"), valueTree("data of the event", event.data, { expanded })],
+          && [el("h3", {}, "Data"), valueTree("data of the event", event.data, { expanded, blobs: blobs() })],
         el("details", { class: "hashes" }, el("summary", {}, "id and hash"), el("dl", { class: "pairs" },
           pair("id", event.id), pair("hash", event.hash), pair("previous", event.prev))));
     },

@@ -1,6 +1,8 @@
 // One message of the conversation: its role, text, tool calls and results.
 
-import { parseMessage, resultText } from "../api/messages.js";
+import { parseMessage, partBlock, resultText } from "../api/messages.js";
+import { findReference, parseReference } from "../api/references.js";
+import { blobView } from "../components/blob.js";
 import { SIGNS } from "../components/changes.js";
 import { button, el } from "../components/dom.js";
 import { count } from "../components/format.js";
@@ -13,8 +15,11 @@ const ROLES = { __proto__: null, user: "User", assistant: "Assistant", model: "A
   developer: "Developer", tool: "Tool", function: "Tool" };
 const STYLES = { __proto__: null, model: "assistant", developer: "system", function: "tool" };
 
-/** Create the article of a message. `kind` is what the event did to it: "added", "changed" or undefined. */
-export function messageArticle(message, index, total, kind) {
+/**
+ * Create the article of a message. `kind` is what the event did to it: "added", "changed" or undefined. `blobs`
+ * downloads its large parts.
+ */
+export function messageArticle(message, index, total, kind, blobs) {
   const parsed = parseMessage(message);
   const hasOnlyResults = parsed?.blocks.length > 0 && parsed.blocks.every((block) => block.kind === "result");
   const role = parsed ? (hasOnlyResults ? "tool" : parsed.role) : "unknown";
@@ -30,49 +35,59 @@ export function messageArticle(message, index, total, kind) {
     class: `message role-${style}${kind ? ` is-${kind}` : ""}`, tabindex: "-1",
     "data-index": index, "aria-posinset": index + 1, "aria-setsize": total,
     "aria-label": `message ${index}, ${sender}${mark ? `, ${mark}` : ""}`,
-  }, head, parsed ? messageBody(parsed) : valueTree("message in an unknown format", message));
+  }, head, parsed ? messageBody(parsed, blobs) : valueTree("message in an unknown format", message, { blobs }));
 }
 
-function messageBody({ blocks, rest }) {
-  const body = el("div", { class: "message-body" }, blocks.map(messageBlock));
+function messageBody({ blocks, rest }, blobs) {
+  const body = el("div", { class: "message-body" }, blocks.map((block) => messageBlock(block, blobs)));
   if (!blocks.length) body.append(el("p", { class: "muted" }, "(no content)"));
-  if (Object.keys(rest).length) {
-    const details = el("details", {}, el("summary", {}, "other fields"));
-    details.addEventListener("toggle", () => {
-      if (details.open && !details.querySelector(".tree")) details.append(valueTree("other fields", rest));
-    });
-    body.append(details);
-  }
+  if (Object.keys(rest).length) body.append(folded("other fields", rest, blobs));
   return body;
 }
 
-function messageBlock(block) {
+/** Show a value in a disclosure; it is drawn when that is opened. */
+function folded(name, value, blobs) {
+  const details = el("details", {}, el("summary", {}, name));
+  details.addEventListener("toggle", () => {
+    if (details.open && !details.querySelector(".tree")) details.append(valueTree(name, value, { blobs }));
+  });
+  return details;
+}
+
+function messageBlock(block, blobs) {
   if (block.kind === "text") return foldedText(block.text, "prose");
   if (block.kind === "thinking") {
     return el("details", { class: "thinking" }, el("summary", {}, "thinking"), foldedText(block.text, "prose"));
   }
-  if (block.kind === "call") return callBlock(block);
-  if (block.kind === "result") return resultBlock(block);
-  return valueTree("part of a message", block.value);
+  if (block.kind === "call") return callBlock(block, blobs);
+  if (block.kind === "result") return resultBlock(block, blobs);
+  if (block.kind === "blob") {
+    const part = block.value && folded("other fields", block.value, blobs);
+    return el("div", {}, blobView(block.reference, blobs, block.mediaType), part);
+  }
+  return valueTree("part of a message", block.value, { blobs });
 }
 
-function callBlock({ id, name, input }) {
+function callBlock({ id, name, input }, blobs) {
   return el("div", {},
     el("p", { class: "call-head" },
       el("span", { class: "call-sign", "aria-hidden": "true" }, "→"), "calls ",
       el("code", { class: "tool" }, name || "a tool"),
       id && el("span", { class: "muted id" }, id),
       el("span", { class: "call-link", "data-result-of": id })),
-    callInput(input));
+    callInput(input, blobs));
 }
 
-function callInput(input) {
+function callInput(input, blobs) {
   if (input === undefined || input === null || input === "") return null;
+  const reference = parseReference(input);
+  if (reference) return blobView(reference, blobs);
+  if (findReference(input)) return valueTree("arguments", input, { blobs });
   const value = typeof input === "string" ? parseJson(input) : input;
   return foldedText(typeof value === "string" ? value : formatJson(value), "code");
 }
 
-function resultBlock({ id, name, content, failed }) {
+function resultBlock({ id, name, content, failed }, blobs) {
   return el("div", { class: failed ? "failed" : null },
     el("p", { class: "call-head" },
       el("span", { class: "call-sign", "aria-hidden": "true" }, "←"),
@@ -80,13 +95,18 @@ function resultBlock({ id, name, content, failed }) {
       el("code", { class: "tool" }, name || "a tool"),
       id && el("span", { class: "muted id" }, id),
       el("span", { class: "call-link", "data-call-of": id })),
-    resultContent(content));
+    resultContent(content, blobs));
 }
 
-function resultContent(content) {
+function resultContent(content, blobs) {
   if (content === undefined || content === null) return null;
+  const reference = parseReference(content);
+  if (reference) return blobView(reference, blobs);
   const text = resultText(content);
-  if (text === null) return valueTree("result", content);
+  if (text === null && Array.isArray(content) && findReference(content)) {
+    return content.map((part) => messageBlock(partBlock(part), blobs));
+  }
+  if (text === null) return valueTree("result", content, { blobs });
   const value = parseJson(text);
   return foldedText(typeof value === "string" ? text : formatJson(value), "code");
 }

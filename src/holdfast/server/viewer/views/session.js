@@ -2,6 +2,7 @@
 //
 // One step of the slider: moveTo (timeline.js) → onMove → showPosition → loadPosition (api/position.js) → render.
 
+import { createBlobs } from "../api/blobs.js";
 import { sessionPath } from "../api/client.js";
 import { createPoller } from "../api/live.js";
 import { fetchEventsAround, fetchMessages, loadPosition, messageChanges } from "../api/position.js";
@@ -16,6 +17,7 @@ import { createActions } from "./action-buttons.js";
 import { createCompareView, parseComparison } from "./compare.js";
 import { createConversation } from "./conversation.js";
 import { createEventCard, createEventList } from "./events.js";
+import { createFilesView } from "./files.js";
 import { createGrowthView } from "./growth.js";
 import { createMissingEventNotice } from "./missing-event.js";
 import { showSessionHeader } from "./session-header.js";
@@ -24,7 +26,7 @@ import { addTimelineKeys } from "./timeline-keys.js";
 import { createTimeline } from "./timeline.js";
 import { createValuesView } from "./values.js";
 
-const TABS = { state: "State", compare: "Compare", growth: "Growth", snapshots: "Snapshots" };
+const TABS = { state: "State", files: "Files", compare: "Compare", growth: "Growth", snapshots: "Snapshots" };
 const DRAG_DELAY = 150;
 
 export function createSessionPage({ client, store, access, sidebar }) {
@@ -34,6 +36,7 @@ export function createSessionPage({ client, store, access, sidebar }) {
   let moveTimer = null;
   let seenHead = 0; // events after this one are reported as new
 
+  const blobs = () => createBlobs(client, store.ref);
   const goTo = (seq) => timeline.moveTo(seq, "jump");
   const current = () => ({ ...store.ref, seq: timeline.seq(), first: store.summary?.first_event ?? 1 });
   const writeAddress = createAddressBar();
@@ -42,11 +45,15 @@ export function createSessionPage({ client, store, access, sidebar }) {
   const timeline = createTimeline(byId("timeline"), { onMove });
   const conversation = createConversation(byId("conversation"), {
     fetch: (seq, offset, limit, signal) => fetchMessages(client, store.ref, seq, offset, limit, signal),
+    blobs,
   });
-  const eventCard = createEventCard(byId("event"));
+  const eventCard = createEventCard(byId("event"), { blobs });
   const eventList = createEventList(byId("nearby-events"), { onPick: goTo });
   const missingEvent = createMissingEventNotice(byId("missing-event"), byId("session"), { onPick: goTo });
-  const values = createValuesView(byId("values"));
+  const values = createValuesView(byId("values"), { blobs });
+  const files = createFilesView(byId("view-files"), {
+    blobs, onFiles: (hasFiles) => tabs.setHidden("files", !hasFiles && store.view !== "files"),
+  });
   const growth = createGrowthView(byId("view-growth"), { onPick: goTo });
   const tabs = createTabs(byId("tabs"), TABS, (name) => showTab(name, { push: true }));
   const compare = createCompareView(byId("view-compare"), {
@@ -120,7 +127,7 @@ export function createSessionPage({ client, store, access, sidebar }) {
       const { summary, etag } = await fetchSummary(signal);
       if (signal.aborted) return;
       store.summary = summary;
-      poller.watch(ref, etag);
+      poller.watch(ref, etag, summary.last_event);
     } catch (error) {
       if (signal.aborted) return;
       byId("session").hidden = true;
@@ -130,7 +137,7 @@ export function createSessionPage({ client, store, access, sidebar }) {
     }
     byId("welcome").hidden = true;
     byId("session").hidden = false;
-    for (const view of [growth, values, compare, timeline]) view.reset();
+    for (const view of [files, growth, values, compare, timeline]) view.reset();
     showSessionHeader(store, actions.buttons());
     timeline.setRange(store.summary);
     timeline.setPosition(at ?? store.summary.last_event);
@@ -226,6 +233,7 @@ export function createSessionPage({ client, store, access, sidebar }) {
     });
     eventCard.show(position);
     values.show(position);
+    files.show(position);
     eventList.show(position, store.summary);
     growth.setCurrent({ seq, at: state.at, messages: state.message_count, size_bytes: state.size_bytes });
     actions.setPosition(seq);
@@ -240,6 +248,7 @@ export function createSessionPage({ client, store, access, sidebar }) {
       conversation.scrollIfPending();
       eventList.center();
     }
+    files.setVisible(name === "files");
     if (!keepAddress) updateAddress({ push });
     try {
       if (name === "compare") await compare.show(store.comparison);
@@ -306,7 +315,7 @@ export function createSessionPage({ client, store, access, sidebar }) {
   /** Show the result of an action without waiting for the next poll. */
   async function reload(how) {
     const { summary, etag } = await fetchSummary();
-    poller.watch(store.ref, etag);
+    poller.watch(store.ref, etag, summary.last_event);
     await update(summary, how);
   }
 

@@ -4,6 +4,7 @@ import { sessionPath } from "../api/client.js";
 import { changeMark } from "../components/changes.js";
 import { confirmDialog, openDialog } from "../components/dialogs.js";
 import { button, checkbox, el, field } from "../components/dom.js";
+import { download } from "../components/download.js";
 import { count, dayAndClock, plural, tagLine } from "../components/format.js";
 import { showError, showNote } from "../components/notices.js";
 
@@ -35,17 +36,6 @@ export function openExportDialog({ client, ref, snapshots, chosen }) {
     el("div", { class: "row dialog-end" }, button("Cancel", () => dialog.close()), link));
   dialog.addEventListener("input", updateLink);
   updateLink();
-}
-
-async function download(client, path, query) {
-  const response = await client.send(path, { query });
-  const name = /filename="([^"]*)"/.exec(response.headers.get("Content-Disposition") ?? "")?.[1];
-  const url = URL.createObjectURL(await response.blob());
-  const link = el("a", { href: url, download: name ?? "session.json" });
-  document.body.append(link);
-  link.click();
-  link.remove();
-  setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }
 
 /** Import a document. `open(ref)` opens the session; `undo(ref, snapshotId)` restores what it was before. */

@@ -19,7 +19,8 @@ function rootsOf({ state }) {
   ];
 }
 
-export function createValuesView(root) {
+/** Create the view; `blobs()` downloads large values. */
+export function createValuesView(root, { blobs }) {
   const expanded = new Set();
 
   /** Focus an item again after the tree was redrawn. */
@@ -55,7 +56,7 @@ export function createValuesView(root) {
       }
       const { scrollTop } = root;
       const focusedPath = root.contains(document.activeElement) && document.activeElement.dataset.path;
-      fill(root, createTree("values at this event", roots, { expanded, changes }));
+      fill(root, createTree("values at this event", roots, { expanded, changes, blobs: blobs() }));
       root.scrollTop = scrollTop;
       if (focusedPath) focusItem(focusedPath);
       byId("values-count").textContent = valueEntries.length
