@@ -1,6 +1,6 @@
 // The files of a workspace at the shown position: a tree, the content of the chosen file, and what the event changed.
 
-import { FILES, buildFolders, isExecutable, isFileRecord, modeText } from "../api/file-records.js";
+import { FILES, buildFolders, isExecutable, isFileEntry, isFileRecord, modeText, recordText } from "../api/file-records.js";
 import { escapeSegment } from "../api/json-values.js";
 import { ChangeIndex } from "../components/changes.js";
 import { el, fill } from "../components/dom.js";
@@ -18,7 +18,7 @@ function describeNode(value) {
   if (value.record) {
     const { link } = value.record;
     const note = link === undefined ? (isExecutable(value.record) ? "executable" : "") : "link";
-    return { type: "file", text: link === undefined ? size(value.record.size) : `→ ${link}`, note, separator: " " };
+    return { type: "file", text: recordText(value.record), note, separator: " " };
   }
   const rank = ([name, each]) => `${each.entries ? 0 : 1}${name}`;
   const entries = [...value.entries].sort((a, b) => (rank(a) < rank(b) ? -1 : 1));
@@ -47,8 +47,7 @@ export function createFilesView(root, { blobs, onFiles }) {
 
   const records = () => Object.fromEntries(
     Object.entries(position.state.state.namespaces?.[FILES] ?? {}).filter(([, value]) => isFileRecord(value)));
-  const changed = () => position.entries.filter(({ namespace, before, after }) =>
-    namespace === FILES && isFileRecord(after ?? before));
+  const changed = () => position.entries.filter(isFileEntry);
 
   function draw() {
     if (isDrawn || !isVisible || !position) return;
