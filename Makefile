@@ -104,6 +104,7 @@ $(BENCHMARKS): bench-%: $(VENV)/tools $(VENV)/package
 faults: $(VENV)/tools $(VENV)/package
 	$(BIN)/python -m trials.faults
 	$(BIN)/python -m trials.kills
+	$(BIN)/python -m trials.follow
 	$(BIN)/python -m trials.hardship
 
 # Kill and resume a scripted run of every framework.

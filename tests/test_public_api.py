@@ -12,6 +12,7 @@ import holdfast
 from support.subprocesses import read_python
 
 PUBLIC = [
+    "Attachment",
     "BlockingSession",
     "BlockingWorkspace",
     "CaptureReport",
@@ -86,6 +87,7 @@ DOCUMENTED = (
     "holdfast.snapshots",
     "holdfast.state",
     "holdfast.transfer",
+    "holdfast.values",
 )
 
 

@@ -28,6 +28,7 @@ from holdfast.state.store import Store
 from holdfast.state.trie import COMPILED
 from holdfast.stores import Condition, Entry, Put, StateStore, open_state_store
 from holdfast.values import register_type
+from holdfast.values.references import Attachment
 from holdfast.version import VERSION
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ compiled: bool = COMPILED
 
 __all__ = [
     "MISSING",
+    "Attachment",
     "BlockingSession",
     "BlockingWorkspace",
     "CaptureReport",

@@ -13,6 +13,8 @@ import pytest
 
 import holdfast
 from holdfast.cli import export
+from holdfast.documents.limits import DocumentLimits
+from holdfast.transfer.manager import SnapshotManager
 
 
 def test_export_the_latest_session_of_an_agent(run, sample, tmp_path):
@@ -228,3 +230,66 @@ def test_unwritable_folder_fails_before_the_export(run, tmp_path):
     run("state", "export", "missing", "-o", "/proc/x.json").assert_failed(
         "cannot write", "--output"
     )
+
+
+@pytest.fixture
+def blobs(run, tmp_path):
+    """Return the contents of a session with a large text, and two attachments."""
+    url = f"sqlite:///{tmp_path}/blobs.db"
+    contents = {"text": "x" * 70_000, "key": b"mail ada@example.com", "image": b"\x89\xff" * 400}
+    store = holdfast.open_state_store(url)
+    session = holdfast.BlockingSession.open(store, agent_id="bot", session_id="ses_blobs")
+    session.set("text", contents["text"])
+    for name in ("key", "image"):
+        session.set(name, session.attach(contents[name], name=name))
+    session.save()
+    return contents, ("--store", url)
+
+
+def test_attachments_are_embedded_or_in_a_folder_or_omitted(run, blobs, tmp_path):
+    contents, store = blobs
+    for mode, report in (
+        ("embed", ", 3 blobs\n"),
+        ("folder", ", 3 blobs\n"),
+        ("omit", ", 3 blobs omitted\n"),
+    ):
+        name = f"{mode}.json"
+        ran = run("state", "export", "bot", "-o", name, "--attachments", mode, *store)
+        assert (ran.code, ran.out) == (0, "")
+        assert ran.err.endswith(report)
+        found = holdfast.read_document(tmp_path / name)
+        assert len(found.blobs) == (0 if mode == "omit" else 3)
+        if mode != "omit":
+            assert found.state.values["text"] == contents["text"]
+        assert (tmp_path / f"{name}.blobs").is_dir() == (mode == "folder")
+        ran = run("state", "import", name, "--store", f"sqlite:///{tmp_path}/{mode}.db")
+        assert ran.code == 0
+        assert run("state", "show", name).code == 0
+    ran = run("state", "export", "bot", "-o", "-", "--attachments", "folder", *store)
+    assert ran.code == 2
+    assert "a folder needs a file to be beside" in ran.err
+    ran = run("state", "export", "bot", "-o", "-", "--attachments", "omit", *store)
+    assert len(json.loads(ran.out)["blobs"]) == 3
+
+
+def test_attachments_beyond_the_limit_go_to_a_folder(run, blobs, tmp_path, monkeypatch):
+    _, store = blobs
+    limits = DocumentLimits(max_embedded_bytes=1000)
+    monkeypatch.setitem(SnapshotManager.export_session.__kwdefaults__, "limits", limits)
+    ran = run("state", "export", "bot", "-o", "a.json", *store)
+    ran.assert_failed("at most 1,000 bytes can be embedded", "--attachments folder")
+    assert not (tmp_path / "a.json").exists()
+    ran = run("state", "export", "bot", "-o", "a.json", "--attachments", "folder", *store)
+    assert ran.code == 0
+
+
+def test_a_redaction_warns_about_binary_attachments(run, blobs, tmp_path):
+    _, store = blobs
+    ran = run("state", "export", "bot", "-o", "a.json", "--redact", *store)
+    assert "warning: 1 binary content not searched for secrets, such as image" in ran.err
+    found = holdfast.read_document(tmp_path / "a.json")
+    assert found.blobs[found.state.values["key"].digest] == b"mail [redacted: email]"
+    ran = run("state", "export", "bot", "-o", "a.json", "--redact-drop-binary", *store)
+    assert "warning" not in ran.err
+    found = holdfast.read_document(tmp_path / "a.json")
+    assert len(found.blobs) == 2

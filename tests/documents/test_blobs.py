@@ -17,6 +17,7 @@ from holdfast import (
     SnapshotManager,
     StateStoreError,
     Store,
+    ValueMigrations,
     read_document,
     replay,
     write_document,
@@ -338,3 +339,24 @@ async def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
     plain = Document(snapshot=Store().snapshot(), agent_id="bot", session_id="ses")
     write_document(plain, tmp_path / "c.json", attachments="folder")
     assert not (tmp_path / "c.json.blobs").exists()
+
+
+@async_test
+async def test_values_are_migrated_with_their_blobs(tmp_path):
+    def rename(values):
+        return {"renamed": values["value"], "more": TEXT + "!"}
+
+    migrations = ValueMigrations(2, {1: rename})
+    manager = SnapshotManager(migrations=migrations)
+    for mode in MODES:
+        write_and_read(await make_blob_document(), tmp_path, mode)
+        found = manager.from_file(tmp_path / "a.json")
+        if mode == "omit":
+            with pytest.raises(NotFoundError):
+                found.snapshot.get("state", "renamed")
+        else:
+            assert found.state.values == {"renamed": VALUE, "more": TEXT + "!"}
+            assert len(found.events) == 6
+            assert found.events[4].data == {"result": TEXT}
+        assert digest_of(TEXT + "!") in found.blobs
+        assert Document.from_json(found.to_json()).document_digest() == found.document_digest()

@@ -13,6 +13,7 @@ from holdfast.documents.encode import encode_chunks
 from holdfast.log.event import draft_event
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import run_async
+from support.blob_documents import make_blob_document
 from support.conversations import open_session
 from support.sample_documents import (
     edit_json,
@@ -51,6 +52,8 @@ async def iterate_documents():
     yield "odd keys", make_document(freeze(("messages", "x", 1), ("$set", "$map", 1)))
     yield "no status", make_document(freeze(("session", "status", 7), ("session", "x", None)))
     yield "full", make_full_document()
+    yield "embedded blobs", await make_blob_document()
+    yield "omitted blobs", await make_blob_document("omit")
     yield (
         "events",
         make_document_with_events(
@@ -118,6 +121,12 @@ def test_documents_match_the_json_schema(name):
         (("events", 0, "changes", "set"), [["state", "key"]]),
         (("events", 0, "changes", "delete"), [["state"]]),
         (("base",), []),
+        (("blobs",), []),
+        (("blobs",), {"x": {"size": 1}}),
+        (("blobs",), {"ab" * 32: {}}),
+        (("blobs",), {"ab" * 32: {"size": -1}}),
+        (("blobs",), {"ab" * 32: {"size": 1, "data": 7}}),
+        (("blobs",), {"ab" * 32: {"size": 1, "file": f"../a.blobs/{'ab' * 32}"}}),
     ],
 )
 def test_documents_that_the_json_schema_rejects_are_rejected_on_reading(path, value):

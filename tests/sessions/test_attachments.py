@@ -223,7 +223,9 @@ async def test_a_wrong_size_never_yields_a_wrong_content():
     image = await session.attach(IMAGE)
     session.set("image", image)
     await session.commit()
-    assert await session.read_attachment(replace(image, size=100 * len(IMAGE))) == IMAGE
+    for size in (100 * len(IMAGE), 2**52):
+        with pytest.raises(NotFoundError, match=DIGEST):
+            await session.read_attachment(replace(image, size=size))
     for size in (0, 1, CHUNK_SIZE):
         with pytest.raises(IntegrityError, match=DIGEST):
             await session.read_attachment(replace(image, size=size))
@@ -276,7 +278,7 @@ async def test_streams_are_bounded_in_memory_both_ways(tmp_path):
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert size == large.size == 20_000_000
-    assert peak < 8 * CHUNK_SIZE
+    assert peak < 10 * CHUNK_SIZE
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "memory", "redis"])

@@ -325,7 +325,7 @@ async def test_an_import_that_loses_the_race_leaves_no_keyframe():
     await store.put(key, SnapshotManifest().encode())
     with pytest.raises(ConflictError, match="was created concurrently"):
         await import_document.create_session(
-            incarnation, document, import_document.prepare_events(document)
+            incarnation, document, import_document.prepare_events(document), {}
         )
     assert [key async for key in store.list("")] == [key]
 

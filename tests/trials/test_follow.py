@@ -10,6 +10,7 @@ from holdfast import Session
 from holdfast.stores.memory import MemoryStateStore
 from support.backends import make_url
 from trials.follow.__main__ import Trial, compare
+from trials.follow.worker import Notes, read_lines
 from trials.report import Report
 
 
@@ -52,3 +53,12 @@ def test_missing_repeated_and_swapped_events_are_problems(events):
     ):
         (problem,) = compare(events, wrong)
         assert expected in problem
+
+
+def test_a_line_that_a_kill_cut_short_is_removed(tmp_path):
+    path = tmp_path / "notes"
+    Notes(path).add("1 a")
+    path.write_text(path.read_text() + "2 ")
+    assert read_lines(path) == ["1 a"]
+    Notes(path).add("2 b")
+    assert read_lines(path) == ["1 a", "2 b"]

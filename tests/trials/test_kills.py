@@ -12,7 +12,20 @@ from pathlib import Path
 from servers.process import needs
 
 ROOT = Path(__file__).parent.parent.parent
-KINDS = ("commit", "save", "many", "langgraph", "prune", "import", "copy", "backup")
+KINDS = (
+    "commit",
+    "save",
+    "many",
+    "langgraph",
+    "prune",
+    "import",
+    "copy",
+    "backup",
+    "capture",
+    "restore",
+    "blobs",
+    "sweeps",
+)
 
 
 def run_trial(*options) -> str:

@@ -23,6 +23,7 @@ CACHE = StatCache(
         "b": ((1, 2, 3, 4, 0o120777), FileEntry(link="a")),
     },
     frozenset(["x.log"]),
+    frozenset(["sub"]),
     {"": "f"},
     7,
 )

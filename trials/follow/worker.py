@@ -56,9 +56,14 @@ class Job:
 
 
 class Notes:
-    """A file of lines. Each is in the file when ``add`` returns, whatever kills the process."""
+    """A file of lines. Each is in the file when ``add`` returns, whatever kills the process.
+
+    A line that a kill cut short is removed when the file is opened again.
+    """
 
     def __init__(self, path: Path) -> None:
+        if path.exists():
+            os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def add(self, line: str) -> None:

@@ -8,6 +8,7 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -19,8 +20,6 @@ from trials.kills.worker import Worker
 from trials.processes import clean_up_on_sigterm
 from trials.report import ProgressBar, Report, progress
 
-SPREADS = (0.0, 0.002, 0.01, 0.03)
-"""Upper bounds in seconds for the delay between the start of an operation and the kill."""
 SERVER_EVERY = 5
 """Kill the server before every fifth kill, if there is one."""
 
@@ -30,6 +29,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m trials.kills", description=__doc__)
     parser.add_argument("--kills", type=int, help="by backend; 200, and 50 with a server")
     parser.add_argument("--backend", nargs="+", choices=BACKENDS, default=BACKENDS)
+    parser.add_argument("--kind", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     options = parser.parse_args()
     print(f"seed {options.seed}", file=sys.stderr)
@@ -45,7 +45,8 @@ def main() -> int:
         for backend in options.backend:
             with open_stores(backend, Path(folder) / backend) as stores:
                 dice = random.Random(f"{options.seed} {backend}")
-                Trial(stores, worker, report, dice).run(kills[backend], bar)
+                trial = Trial(stores, worker, report, dice)
+                trial.run(kills[backend], options.kind, bar)
     return report.finish()
 
 
@@ -58,9 +59,9 @@ class Trial:
         self.report = report
         self.dice = dice
 
-    def run(self, kills: int, bar: ProgressBar) -> None:
+    def run(self, kills: int, names: Sequence[str], bar: ProgressBar) -> None:
         """Kill workers of each kind in turn, and verify all stores at the end."""
-        kinds = [kind(self.stores) for kind in KINDS.values()]
+        kinds = [KINDS[name](self.stores) for name in names]
         for number in range(kills):
             with_server = self.stores.server is not None and number % SERVER_EVERY == 1
             self.kill(kinds[number % len(kinds)], number // len(kinds), with_server=with_server)
@@ -81,7 +82,7 @@ class Trial:
             self.kill_server()
             self.report.count(f"{name}: kills of the server")
             lived = self.worker.wait_for(ledger, operation + 1, done=operation)
-        time.sleep(self.dice.uniform(0, self.dice.choice(SPREADS)))
+        time.sleep(self.dice.uniform(0, self.dice.choice(kind.spreads)))
         ended = self.worker.kill()
         if not lived or ended:
             self.report.problem(f"{name} {number}: the worker did not go on: {ended or 'stuck'}")

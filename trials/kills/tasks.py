@@ -43,6 +43,8 @@ class Kind(ABC):
     name: str
     operations = 3
     """The kill hits one of this many operations."""
+    spreads: tuple[float, ...] = (0.0, 0.002, 0.01, 0.03)
+    """Upper bounds in seconds for the delay between the start of an operation and the kill."""
 
     def __init__(self, stores: Stores) -> None:
         self.stores = stores

@@ -116,6 +116,13 @@ async def export(
     redact_ssns: Annotated[
         bool, typer.Option("--redact-ssns", help="Remove US social security numbers.")
     ] = False,
+    redact_drop_binary: Annotated[
+        bool,
+        typer.Option(
+            "--redact-drop-binary",
+            help="Drop attachments and large bytes that are not text, which are not searched.",
+        ),
+    ] = False,
     sign: Annotated[
         str | None,
         typer.Option(
@@ -160,6 +167,7 @@ async def export(
         cards=redact_cards,
         ibans=redact_ibans,
         ssns=redact_ssns,
+        drop_binary=redact_drop_binary,
     )
     key = None if sign is None else load_signing_key(sign)
     async with open_existing_store(store) as state_store:
@@ -178,6 +186,7 @@ async def export(
             # A transcript has all values in it.
             attachments="folder" if as_ is not None else attachments.value,
         )
+        warn_about_binary(found.extra.get("not_searched", []) if redaction else [])
         if as_ is not None and is_file:
             others = await export_subagents(manager, location, redact=redaction)
             write_transcripts(found, others, output)
@@ -206,6 +215,18 @@ async def export(
         + (f", signed by {key.key_id}" if key else ""),
         to=err,
     )
+
+
+def warn_about_binary(not_searched: list[dict[str, object]]) -> None:
+    """Warn about contents that a redaction could not search."""
+    if not_searched:
+        first = not_searched[0]
+        print_line(
+            ("warning:", "yellow"),
+            f" {format_count(len(not_searched), 'binary content')} not searched for secrets, such "
+            f"as {first.get('name') or first['path']}; pass --redact-drop-binary to drop them",
+            to=err,
+        )
 
 
 def format_blobs(blobs: DocumentBlobs, mode: AttachmentsMode) -> str:
@@ -305,14 +326,23 @@ def write_stream(output: str, chunks: Iterable[bytes]) -> None:
 
 
 def make_redactor(
-    *, patterns: bool, paths: list[str], cards: bool, ibans: bool, ssns: bool
+    *,
+    patterns: bool,
+    paths: list[str],
+    cards: bool,
+    ibans: bool,
+    ssns: bool,
+    drop_binary: bool,
 ) -> Redaction | None:
     """Return the redaction that the options ask for, if any."""
-    if not any((patterns, paths, cards, ibans, ssns)):
+    if not any((patterns, paths, cards, ibans, ssns, drop_binary)):
         return None
     from holdfast.redaction.redactor import Redactor  # noqa: PLC0415 - imported only if used
 
     try:
-        return Redactor(patterns, paths, cards=cards, ibans=ibans, ssns=ssns).redact
+        redactor = Redactor(
+            patterns, paths, cards=cards, ibans=ibans, ssns=ssns, drop_binary=drop_binary
+        )
+        return redactor.redact
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--redact-path") from None

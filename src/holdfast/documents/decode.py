@@ -113,6 +113,8 @@ def decode_fields(
     base = None if migrated.get(BASE) is None else decode_base(migrated[BASE])
     events = tuple(decode_events(migrated.get("events")))
     blobs = decode_blobs(migrated.get(BLOBS), folder)
+    state = bind_contents(state, blobs)
+    base = None if base is None else bind_contents(base, blobs)
     fields = build_fields(migrated, state, base, events, blobs)
     if not allow_modified:
         validate_document(data, migrated, events, base, state)
@@ -127,19 +129,17 @@ def build_fields(
     blobs: DocumentBlobs,
 ) -> dict[str, Any]:
     """Return the arguments of `Document`, given its large fields decoded."""
-    bound = bind_contents(state, blobs)
-    bound_base = None if base is None else bind_contents(base, blobs)
     fields = {
         "schema_version": data["schema_version"],
         "parent_id": optional_text(data, "parent_id"),
         "scope": decode_scope(data.get("scope", SCOPES[0])),
         "exported_at": optional_time(data, "exported_at"),
         "source_environment": optional_text(data, "source_environment"),
-        "snapshot": bound,
-        "base": bound_base,
+        "snapshot": state,
+        "base": base,
         "blobs": blobs,
         "event_log_count": decode_event_count(data, len(events)),
-        "events": bind_events(events, base, state, bound_base, bound, blobs),
+        "events": bind_events(events, blobs),
         "state_extra": collect_unknown_fields(data["state"], STATE_FIELDS, "state"),
         "extra": collect_unknown_fields(data, FIELDS, "top level"),
     }
@@ -286,19 +286,10 @@ def decode_event(fields: Mapping[str, Any], previous: Event | Position | None) -
     return link_event(draft_from_json(fields), seq, prev if previous is None else previous.hash)
 
 
-def bind_events(
-    events: Sequence[Event],
-    base: Snapshot | None,
-    state: Snapshot,
-    bound_base: Snapshot | None,
-    bound: Snapshot,
-    blobs: DocumentBlobs,
-) -> Sequence[Event]:
+def bind_events(events: Sequence[Event], blobs: DocumentBlobs) -> Sequence[Event]:
     """Return events that get the contents of their large values from a document's blobs."""
     if isinstance(events, LinkedEvents):
-        if not events.is_known_to_lead(base, state):
-            return LinkedEvents(events.blocks, contents=blobs)
-        return LinkedEvents(events.blocks, base=bound_base, state=bound, contents=blobs)
+        return events.with_contents(blobs)
     if not any(map(find_event_references, events)):
         return events
     blocks = [EventBlock.encode(batch) for batch in split_batches(events, EVENTS_PER_BLOCK)]

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.documents.blobs import bind_contents
 from holdfast.documents.decode import (
     MALFORMED_DATA,
     add_message,
@@ -148,10 +149,11 @@ class DecodedText:
             ModifiedDocumentError: Its number of events is wrong.
 
         """
-        state = self._store.snapshot()
-        events = LinkedEvents(self._blocks, base=self._base, state=state) if self._blocks else ()
+        state = bind_contents(self._store.snapshot(), self._blobs)
+        base = None if self._base is None else bind_contents(self._base, self._blobs)
+        events = LinkedEvents(self._blocks, base=base, state=state) if self._blocks else ()
         data = {**self._data, "state": self._state}
-        fields = build_fields(data, state, self._base, events, self._blobs)
+        fields = build_fields(data, state, base, events, self._blobs)
         validate_event_count(events, self._data)
         return fields
 

@@ -18,8 +18,11 @@ from holdfast.documents.blobs import (
     Attachments,
     BlobsText,
     DocumentBlobs,
+    EmbeddedBlob,
+    bind_contents,
     collect_blobs,
     encode_blobs,
+    externalize_draft,
     externalize_state,
 )
 from holdfast.documents.decode import decode_fields
@@ -41,9 +44,13 @@ from holdfast.documents.limits import DEFAULT_LIMITS, DocumentLimits
 from holdfast.documents.migrations import SCHEMA_VERSION
 from holdfast.documents.signatures import Signature, decode_signatures
 from holdfast.errors import short_repr
-from holdfast.log.event import Event
+from holdfast.log.event import Event, EventDraft
+from holdfast.log.event_log import Position
+from holdfast.log.hash_chain import link_events
+from holdfast.log.linked_events import EVENTS_PER_BLOCK, EventBlock, LinkedEvents
 from holdfast.snapshots.session_snapshot import SessionSnapshot, SnapshotBase
 from holdfast.state.snapshot import Snapshot
+from holdfast.stores.batch_read import split_batches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,6 +248,52 @@ class Document(SnapshotBase):
         """
         data = parse_json(text.encode() if isinstance(text, str) else text, "the JSON text")
         return cls.from_dict(data, allow_modified=allow_modified)
+
+
+def link_document(
+    state: Snapshot,
+    drafts: Sequence[EventDraft],
+    after: Position = Position(),  # noqa: B008 - immutable
+    *,
+    base: Snapshot | None = None,
+    blobs: DocumentBlobs | None = None,
+    **fields: Any,
+) -> Document:
+    """Return a document of a state and the events that lead to it, which are linked.
+
+    Large values become blobs, beside those that are given.
+
+    Args:
+        state: The state.
+        drafts: The events.
+        after: The position before the first event.
+        base: The state there, unless that is the start of the log.
+        blobs: The blobs of references in the state and in the events.
+        fields: The other fields of `Document`.
+
+    """
+    contents: dict[str, bytes] = {}
+    drafts = [externalize_draft(each, contents) for each in drafts]
+    state, found = externalize_state(state)
+    if base is not None:
+        base, more = externalize_state(base)
+        found += more
+    found += [EmbeddedBlob(content, digest) for digest, content in contents.items()]
+    known = (blobs or DocumentBlobs()) | found
+    events: Sequence[Event] = tuple(link_events(drafts, after.seq, after.hash))
+    if known.entries:
+        state = bind_contents(state, known)
+        base = None if base is None else bind_contents(base, known)
+        blocks = [EventBlock.encode(batch) for batch in split_batches(events, EVENTS_PER_BLOCK)]
+        events = LinkedEvents(blocks, contents=known)
+    return Document(
+        snapshot=state,
+        base=base,
+        blobs=known,
+        events=events,
+        event_log_count=len(events),
+        **fields,
+    )
 
 
 def require_document(value: object, caller: str, expected: str = "a Document") -> Document:

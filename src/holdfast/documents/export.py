@@ -312,11 +312,8 @@ def bind_document(document: Document, blobs: DocumentBlobs) -> Document:
     base = None if document.base is None else bind_contents(document.base, blobs)
     events = document.events
     if isinstance(events, LinkedEvents):
-        is_known = events.is_known_to_lead(document.base, document.snapshot)
-        events = LinkedEvents(
-            events.blocks,
-            base=base if is_known else None,
-            state=state if is_known else None,
-            contents=blobs,
-        )
+        if events.is_known_to_lead(document.base, document.snapshot):
+            events = events.with_contents(blobs, base=base, state=state)
+        else:
+            events = events.with_contents(blobs)
     return replace(document, snapshot=state, base=base, events=events, blobs=blobs)

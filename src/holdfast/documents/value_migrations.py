@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
+from holdfast.documents.blobs import bind_contents, externalize_state
+from holdfast.documents.decode import bind_events
 from holdfast.documents.document import Document
 from holdfast.documents.migrations import ValueMigrations
 from holdfast.errors import InvalidDocumentError, short_repr
@@ -12,6 +15,7 @@ from holdfast.log.event import Event, EventDraft
 from holdfast.log.hash_chain import link_events
 from holdfast.snapshots.session_state import STATE
 from holdfast.state.diff import Changes
+from holdfast.values.references import find_references, keep_references, restore_value
 
 MIGRATED = "state.migrated"
 VALUES_VERSION = "values_version"
@@ -34,15 +38,20 @@ def migrate_values(document: Document, migrations: ValueMigrations) -> Document:
     if version == migrations.version:
         return document
     store = document.to_store()
-    values = migrations.apply(document.state.values, version)
+    values = migrations.apply(restore_available(document), version)
     for key in store.keys(STATE):
         store.delete(STATE, key)
     store.set_many([(STATE, key, value) for key, value in values.items()])
-    state = store.snapshot()
+    state, found = externalize_state(store.snapshot())
+    blobs = document.blobs | found
+    state = bind_contents(state, blobs)
     events = document.events
     if events:
-        changes = state.changes(document.snapshot)
-        events = (*events, make_migration_event(events[-1], version, migrations.version, changes))
+        with keep_references():
+            events = tuple(events)
+            changes = state.changes(document.snapshot)
+            event = make_migration_event(events[-1], version, migrations.version, changes)
+        events = bind_events((*events, event), blobs)
     document = document.without_signatures()
     return replace(
         document,
@@ -50,7 +59,20 @@ def migrate_values(document: Document, migrations: ValueMigrations) -> Document:
         extra={**document.extra, VALUES_VERSION: migrations.version},
         events=events,
         event_log_count=len(events) or document.event_log_count,
+        blobs=blobs,
     )
+
+
+def restore_available(document: Document) -> dict[str, Any]:
+    """Return the values with the blobs that the document has; others stay references."""
+    with keep_references():
+        values = document.state.values
+    return {
+        key: restore_value(value, document.blobs)
+        if all(each.digest in document.blobs for each in find_references(value))
+        else value
+        for key, value in values.items()
+    }
 
 
 def make_migration_event(last: Event, version: int, newer: int, changes: Changes) -> Event:

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from holdfast.documents.document import Document
+from holdfast.documents.document import link_document as link_state
 from holdfast.errors import InvalidDocumentError, UnsupportedValueError
 from holdfast.ids import new_id
 from holdfast.importers.source import DEFAULT_AGENT_ID, Source
 from holdfast.log.event import EventDraft
-from holdfast.log.hash_chain import link_events
 from holdfast.snapshots.keys import AGENT, validate_id
 from holdfast.snapshots.session_state import (
     MESSAGES,
@@ -175,16 +175,14 @@ def link_document(
     scope: str = AGENT,
 ) -> Document:
     """Return the document of a state and the events that lead to it."""
-    events = link_events(drafts, 0, "")
-    return Document(
-        snapshot=state,
+    return link_state(
+        state,
+        drafts,
         agent_id=agent_id,
         session_id=session_id,
         scope=scope,
-        created_at=events[-1].at,
+        created_at=drafts[-1].at,
         tags={"format": format_},
-        event_log_count=len(events),
-        events=tuple(events),
     )
 
 

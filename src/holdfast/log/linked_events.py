@@ -109,6 +109,21 @@ class LinkedEvents(Sequence[Event]):
         """Return whether these very snapshots are known to be the states before and after."""
         return self._base is base and self._state is state
 
+    def with_contents(
+        self,
+        contents: Mapping[str, bytes],
+        *,
+        base: Snapshot | None = None,
+        state: Snapshot | None = None,
+    ) -> LinkedEvents:
+        """Return the events with other contents, and with the states if these are given."""
+        return LinkedEvents(
+            self.blocks,
+            base=self._base if base is None else base,
+            state=self._state if state is None else state,
+            contents=contents,
+        )
+
     def headers(self) -> Iterator[EventHeader]:
         """Yield the time and the type of each event."""
         for block in self.blocks:

@@ -7,6 +7,7 @@ document.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -15,17 +16,22 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from holdfast.documents.blobs import DocumentBlobs
 from holdfast.documents.json_path import format_path, rebuild_registered
+from holdfast.redaction.contents import DocumentContents
 from holdfast.redaction.detect import Detector
 from holdfast.redaction.findings import SECRET, Finding
 from holdfast.redaction.known_texts import PATH, KnownTexts
 from holdfast.redaction.secret_names import MARK, SECRET_WORD
 from holdfast.values.lowering import registered_types
+from holdfast.values.references import BLOB_SIZE, Attachment
 
 FIELD_NAME = re.compile(r"[a-z_]+")
 RANDOM_SAMPLE = "0f8e1d2c3b4a"
 SMALLEST_NUMBER, LARGEST_NUMBER = 10**3, 10**100
 KEPT_MESSAGE_FIELDS = ("role", "agent")
+BINARY = "binary"
+"""The kind of contents that are dropped because they cannot be searched."""
 
 
 def format_mark(kind: str, number: int = 1) -> str:
@@ -39,7 +45,10 @@ class Cleaner:
     While ``collecting``, it only records what is secret, and changes nothing.
     """
 
-    def __init__(self, detector: Detector) -> None:
+    def __init__(self, detector: Detector, contents: DocumentContents | None = None) -> None:
+        self.contents = contents or DocumentContents(DocumentBlobs())
+        self.dropped: set[str] = set()
+        """The digests of attachments whose contents are dropped."""
         self.known = KnownTexts()
         self.counts: Counter[tuple[str, str]] = Counter()
         """The number of removals by kind and path."""
@@ -120,6 +129,8 @@ class Cleaner:
             return self._id(value, steps, name)
         if isinstance(value, set | frozenset):
             return type(value)([self._member(item, (*steps, "*"), name) for item in value])
+        if isinstance(value, Attachment):
+            return self._attachment(value, steps)
         if type(value) in registered_types:
             return rebuild_registered(value, lambda content: self.clean_value(content, steps, name))
         return value
@@ -175,10 +186,52 @@ class Cleaner:
     def _bytes(self, value: bytes, steps: tuple[object, ...], name: str | None) -> bytes:
         if decode_text(value) is not None:
             return clean_bytes(value, lambda text: self.clean_text(text, steps, name))
-        if not self._fits(name, RANDOM_SAMPLE) or self.collecting:
+        if self.collecting:
             return value
+        if not self._fits(name, RANDOM_SAMPLE):
+            if len(value) < BLOB_SIZE:
+                return value
+            if not self.contents.drop_binary:
+                digest = hashlib.sha256(value).hexdigest()
+                self.contents.note(format_path(steps), digest, len(value))
+                return value
+            self.counts[BINARY, format_path(steps)] += 1
+            return format_mark(BINARY).encode()
         self.counts[SECRET, format_path(steps)] += 1
         return format_mark(SECRET).encode()
+
+    def _attachment(self, value: Attachment, steps: tuple[object, ...]) -> Attachment:
+        """Return an attachment with its name and its content without secrets."""
+        name = None if value.name is None else self.clean_text(value.name, steps)
+        digest, size = self._content(value.digest, value.size, steps, value.media_type, name)
+        return Attachment(digest, size, value.media_type, name)
+
+    def clean_file(self, file: dict[str, Any], steps: tuple[object, ...]) -> dict[str, Any]:
+        """Return an entry of a workspace with the content of its file without secrets."""
+        digest, size = self._content(file["digest"], file["size"], steps)
+        return {**file, "digest": digest, "size": size}
+
+    def _content(
+        self,
+        digest: str,
+        size: int,
+        steps: tuple[object, ...],
+        media_type: str | None = None,
+        name: str | None = None,
+    ) -> tuple[str, int]:
+        """Return the digest and the size of a content without secrets."""
+        text = self.contents.read_text(digest, media_type)
+        if text is not None:
+            new = self.clean_text(text, steps)
+            return (digest, size) if new == text else self.contents.replace_text(digest, new)
+        if self.contents.has(digest) and not self.collecting:
+            path = format_path(steps)
+            if not self.contents.drop_binary:
+                self.contents.note(path, digest, size, media_type=media_type, name=name)
+            elif digest not in self.dropped:
+                self.dropped.add(digest)
+                self.counts[BINARY, path] += 1
+        return digest, size
 
     def _number(self, value: float | Decimal, steps: tuple[object, ...], name: str | None) -> Any:
         if isinstance(value, Decimal) and not value.is_finite():

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
-from holdfast.documents.document import Document, require_document
+from holdfast.documents.document import Document, link_document, require_document
+from holdfast.documents.export import bind_document, find_referred
 from holdfast.documents.json_path import (
     ROOTS,
     EntryPaths,
@@ -24,15 +25,17 @@ from holdfast.documents.json_path import (
 )
 from holdfast.log.event import EventDraft
 from holdfast.log.event_log import Position
-from holdfast.log.hash_chain import link_events
 from holdfast.redaction.clean import Cleaner
+from holdfast.redaction.contents import DocumentContents
 from holdfast.redaction.detect import Detector
 from holdfast.snapshots.keys import MAX_ID_LENGTH
 from holdfast.snapshots.session_state import MESSAGES, SESSION, STATUS, STATUSES, message_key
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
+from holdfast.values.references import FILES, find_file, keep_references
 
 REDACTIONS = "redactions"
+NOT_SEARCHED = "not_searched"
 EVENTS, DATA, TAGS = "events", "data", "tags"
 EXTRA, STATE_EXTRA = "extra", "state_extra"
 FIELD_PATHS: dict[str, tuple[str, ...]] = {EXTRA: (), STATE_EXTRA: ("state",)}
@@ -54,6 +57,8 @@ class Redactor:
         cards: Also find card numbers.
         ibans: Also find IBANs.
         ssns: Also find social security numbers of the United States.
+        drop_binary: Drop attachments and large bytes that are not text, which are not searched.
+            Without it, ``extra["not_searched"]`` of the document lists them.
 
     Raises:
         ValueError: A path or the region is invalid.
@@ -74,7 +79,9 @@ class Redactor:
         cards: bool = False,
         ibans: bool = False,
         ssns: bool = False,
+        drop_binary: bool = False,
     ) -> None:
+        self._drop_binary = drop_binary
         self._paths = parse_paths(paths, (*ROOTS, EVENTS, TAGS))
         for path in self._paths:
             validate_redaction_path(path)
@@ -90,10 +97,15 @@ class Redactor:
         )
 
     def redact(self, document: Document) -> Document:
-        """Return the document without secrets; ``extra["redactions"]`` lists what was removed."""
+        """Return the document without secrets; ``extra["redactions"]`` lists what was removed.
+
+        Large texts, and attachments that are text, are searched too, and get a new digest.
+        ``extra["not_searched"]`` lists attachments and large bytes that are not text.
+        """
         require_document(document, "Redactor.redact")
-        cleaner = Cleaner(self._detector)
-        parts = DocumentParts.of(document)
+        contents = DocumentContents(document.blobs, drop_binary=self._drop_binary)
+        cleaner = Cleaner(self._detector, contents)
+        parts = DocumentParts.of(document, contents)
         parts = redact_paths(parts, self._paths, cleaner)
         while True:
             # A removal may leave text behind that only now looks like a secret.
@@ -133,17 +145,27 @@ class DocumentParts:
     fields: dict[str, Any]
 
     @classmethod
-    def of(cls, document: Document) -> DocumentParts:
-        """Return the parts of a document."""
-        events = [
-            EventDraft(each.id, each.type, each.at, each.data, each.changes, each.extra)
-            for each in document.events
-        ]
+    def of(cls, document: Document, contents: DocumentContents) -> DocumentParts:
+        """Return the parts of a document, with its large values."""
+
+        def entry(namespace: str, key: str, value: Any) -> Entry:
+            return namespace, key, contents.restore(value)
+
+        with keep_references():
+            state = list(document.snapshot.items())
+            base = None if document.base is None else list(document.base.items())
+            events = [
+                EventDraft(each.id, each.type, each.at, each.data, each.changes, each.extra)
+                for each in document.events
+            ]
         return cls(
             EntryPaths(document.snapshot),
-            list(document.snapshot.items()),
-            None if document.base is None else list(document.base.items()),
-            events,
+            [entry(*each) for each in state],
+            None if base is None else [entry(*each) for each in base],
+            [
+                map_set_entries(replace(each, data=contents.restore(each.data)), entry)
+                for each in events
+            ],
             {
                 "agent_id": document.agent_id,
                 "session_id": document.session_id,
@@ -156,18 +178,48 @@ class DocumentParts:
 
     def document(self, original: Document, cleaner: Cleaner) -> Document:
         """Return the original document with these parts."""
-        first = original.events[0] if original.events else None
-        events = link_events(self.events, first.seq - 1, first.prev) if first else []
+        after = Position()
+        with keep_references():
+            if original.events:
+                first = original.events[0]
+                after = Position(first.seq - 1, first.prev)
         extra = {**self.fields[EXTRA]}
         extra[REDACTIONS] = list_redactions(extra.get(REDACTIONS), cleaner)
+        extra.pop(NOT_SEARCHED, None)
+        if left := cleaner.contents.not_searched:
+            extra[NOT_SEARCHED] = sorted(left.values(), key=lambda each: str(each["path"]))
+        linked = link_document(
+            freeze_entries(self.state),
+            self.events,
+            after,
+            base=None if self.base is None else freeze_entries(self.base),
+            agent_id=original.agent_id,
+            session_id=original.session_id,
+        )
+        # Only what is still referred to: the original contents have the secrets.
+        blobs = cleaner.contents.select(self.find_sizes(linked), cleaner.dropped)
+        linked = bind_document(linked, blobs | linked.blobs.entries)
+        position = None
+        if linked.events:
+            with keep_references():
+                position = Position(linked.events[-1].seq, linked.events[-1].hash)
         return replace(
             original,
             **{**self.fields, EXTRA: extra},
-            snapshot=freeze_entries(self.state),
-            base=None if self.base is None else freeze_entries(self.base),
-            events=tuple(events),
-            position=Position(events[-1].seq, events[-1].hash) if events else None,
+            snapshot=linked.snapshot,
+            base=linked.base,
+            events=linked.events,
+            blobs=linked.blobs,
+            position=position,
         )
+
+    def find_sizes(self, document: Document) -> dict[str, int]:
+        """Return the sizes of the blobs that the new document refers to, by digest."""
+        sizes, _ = find_referred(document)
+        entries = [*self.state, *(self.base or ())]
+        entries += [entry for event in self.events for entry in event.changes["set"]]
+        files = [find_file(value) for namespace, _, value in entries if namespace == FILES]
+        return {**sizes, **dict(file for file in files if file is not None)}
 
 
 def freeze_entries(entries: Iterable[Entry]) -> Snapshot:
@@ -271,6 +323,8 @@ def redact_findings(parts: DocumentParts, cleaner: Cleaner) -> DocumentParts:
         if (namespace, key) == (SESSION, STATUS) and is_status(value):
             return namespace, key, value
         new = names(namespace, key)
+        if namespace == FILES and find_file(value) is not None:
+            return *new, cleaner.clean_file(value, parts.entry_paths.steps_to(*new))
         steps = parts.entry_paths.steps_to(*((namespace, key) if namespace == MESSAGES else new))
         return *new, cleaner.clean_value(value, steps, None if namespace == MESSAGES else key)
 

@@ -7,7 +7,6 @@ is one conditional write: of two concurrent writers one gets ``ConflictError`` a
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
 import os
 import threading
@@ -352,8 +351,9 @@ class Session(BaseSession):
             await self._restore(target, ())
             return None
         validate_workspace(workspace, self)
-        finish = functools.partial(self._restore, target)
-        return await workspace.restore_with(target, finish, force=force)
+        return await workspace.restore_with(
+            target, lambda _, sources: self._restore(target, sources), force=force
+        )
 
     async def _restore(self, target: SnapshotRef, sources: Sequence[BlobSource]) -> None:
         """Record and commit a restore; ``sources`` are blobs that it may refer to."""

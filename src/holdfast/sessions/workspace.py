@@ -42,7 +42,7 @@ from holdfast.sessions.workspace_state import (
 from holdfast.workspaces.apply import apply_plan, lock_folder
 from holdfast.workspaces.compare import MAX_TEXT_SIZE, ReadContent, WorkspaceDiff, diff_files
 from holdfast.workspaces.entries import FileEntries, FileEntry
-from holdfast.workspaces.errors import WorkspaceChangedError, format_names
+from holdfast.workspaces.errors import WorkspaceChangedError, WorkspaceError, format_names
 from holdfast.workspaces.folder import Folder
 from holdfast.workspaces.paths import is_case_insensitive
 from holdfast.workspaces.plan import RestorePlan, compare_files, find_changed, plan_restore
@@ -65,10 +65,10 @@ RESTORED = "files.restored"
 MAX_ATTEMPTS = 3
 MAX_RECORDED_SKIPS = 100
 SAVE_CACHE_AFTER = 200
-"""After how many hashed files the cache is written again."""
+"""After how many changed files the cache on disk is written again."""
 
-Finish = Callable[[Sequence[BlobSource]], Awaitable[None]]
-"""Records and commits a restore, given the contents that it refers to."""
+Finish = Callable[[FileEntries, Sequence[BlobSource]], Awaitable[None]]
+"""Records and commits a restore, given the restored files and their contents."""
 
 
 class Workspace:
@@ -124,7 +124,7 @@ class Workspace:
                             raise
                         continue
                     break
-            await self._keep_cache(scan)
+            await self._keep_cache(scan, len(report.paths))
         return report, result
 
     async def _scan(self, folder: Folder, include: Sequence[str] = ()) -> Scan:
@@ -140,7 +140,6 @@ class Workspace:
         before = self._files.read_current()
         added, changed, removed = compare_files(scan.files, before)
         paths = sorted((*added, *changed, *removed))
-        size = sum(entry.size for entry in scan.files.values())
         event_id = None
         if paths:
             sources = open_sources(folder.root, scan.files, (*added, *changed), scan.hashed)
@@ -149,7 +148,7 @@ class Workspace:
                 "changed": len(changed),
                 "removed": len(removed),
                 "files": len(scan.files),
-                "size": size,
+                "size": scan.size,
             }
             if scan.skipped:
                 data["skipped"] = [
@@ -175,7 +174,7 @@ class Workspace:
             changed=len(changed),
             removed=len(removed),
             unchanged=len(scan.files) - len(added) - len(changed),
-            size=size,
+            size=scan.size,
             paths=paths,
             skipped=scan.skipped,
             seq=self._head_seq(),
@@ -247,6 +246,12 @@ class Workspace:
                 )
                 if dry_run:
                     return report
+                if not target and scan.files and not force:
+                    raise WorkspaceError(
+                        f"session {session.location.session_id} has no files at {short_repr(at)}: "
+                        f"a restore would remove all {len(scan.files):,} files in {self.folder}; "
+                        "choose a later state, or force the restore"
+                    )
                 if changed and not force:
                     raise WorkspaceChangedError(
                         f"folder {self.folder} changed since its last capture: "
@@ -255,22 +260,21 @@ class Workspace:
                     )
                 await check_contents(session.blobs, target, plan.write)
                 before, _ = await self._commit_scan(folder, scan, session.commit)
-                await self._keep_cache(scan)
+                await self._keep_cache(scan, len(before.paths))
                 await apply_plan(folder, plan, partial(stream_content, session.blobs))
                 digests = {entry.digest for entry in target.values() if entry.link is None}
                 session.committer.blobs.add_known(digests, manifest.blob_sweeps)
                 # Written again only if a prune deleted them in the meantime.
-                await finish(open_sources(folder.root, target, target, {}))
+                await finish(target, open_sources(folder.root, target, target, {}))
             self._cache = replace(scan.cache, seq=self._head_seq())
-            await run_to_end(save_seq, self._cache_owner(), self._head_seq())
+            save_seq(self._cache_owner(), self._head_seq())
             return replace(report, undo=before.seq)
 
     def _finish(self, at: SnapshotRef) -> Finish:
         """Return the function that records the restored files alone."""
 
-        async def finish(sources: Sequence[BlobSource]) -> None:
+        async def finish(target: FileEntries, sources: Sequence[BlobSource]) -> None:
             before = self._files.read_current()
-            target = await load_files(self.session, at)
             changes = compute_changes(target, before)
             if changes["set"] or changes["delete"]:
                 data = {"seq": at} if isinstance(at, int) else {"snapshot_id": find_id(at)}
@@ -365,16 +369,19 @@ class Workspace:
         incarnation = self.session.committer.incarnation.id
         return f"{self.folder}\0{self.session.location.prefix}\0{incarnation}"
 
-    async def _keep_cache(self, scan: Scan) -> None:
-        """Keep what a scan found for the next one, also on disk if it is worth it."""
+    async def _keep_cache(self, scan: Scan, changed: int) -> None:
+        """Keep what a scan found for the next one; on disk only after some changes.
+
+        What the cache on disk does not know costs hashing a few files in the next process.
+        """
         is_first = self._cache is None or not self._cache.seq
         scan.cache.seq = self._head_seq()
         self._cache = scan.cache
-        self._unsaved += len(scan.hashed)
+        self._unsaved += changed
         if is_first or self._unsaved >= SAVE_CACHE_AFTER:
             self._unsaved = 0
             await run_to_end(save_cache, self._cache_owner(), scan.cache)
-        await run_to_end(save_seq, self._cache_owner(), scan.cache.seq)
+        save_seq(self._cache_owner(), scan.cache.seq)
 
     def __repr__(self) -> str:
         return f"<Workspace {self.folder} of session {self.session.location.session_id}>"

@@ -257,8 +257,14 @@ def encoded_entries(state: Snapshot, namespace: str) -> list[tuple[str, bytes]]:
     return [] if trie is None else cast("list[tuple[str, bytes]]", sorted_items(trie))
 
 
-def find_referring(state: Snapshot) -> list[bytes]:
-    """Return the encoded values that refer to blobs in a store."""
+def find_referring(state: Snapshot, base: Snapshot | None = None) -> list[bytes]:
+    """Return the encoded values that refer to blobs in a store; with ``base``, the changed ones."""
+    if base is not None:
+        return [
+            value
+            for _, _, value in encoded_changes(state, base)
+            if value is not None and type(value) is ReferringData
+        ]
     found: list[bytes] = []
     for _, trie in _list_tries(state._root):
         for leaf in list_leaves(trie.root):

@@ -43,6 +43,8 @@ class Listener(ABC):
         self._timeout = timeout
         self._explain = explain
         self._errors: tuple[type[Exception], ...] = (*self.failures, StateStoreError, OSError)
+        self.on_refused: Callable[[str], None] = lambda _reason: None
+        """Called with the reason whenever no connection can be made."""
         self.process = os.getpid()
         self._hub = WatchHub()
         self._tried = asyncio.Event()
@@ -56,12 +58,11 @@ class Listener(ABC):
 
     async def add(self, prefix: str, watch: StoreWatch) -> None:
         """Start to wake a watch, and wait until that works or is known to fail."""
-        is_new = prefix not in self._hub.watches
         self._hub.add(prefix, watch)
         try:
             async with asyncio.timeout(self._timeout):
                 await self._tried.wait()
-                if is_new and self._is_ready:
+                if self._is_ready:
                     await self._subscribe(prefix)
             watch.hears_others = self._is_ready
         except self._errors as error:
@@ -122,7 +123,7 @@ class Listener(ABC):
         """
 
     async def _subscribe(self, prefix: str) -> None:  # noqa: B027 - if all are received anyway
-        """Subscribe to another prefix, over the connection that there is."""
+        """Subscribe to a prefix, if it is new, over the connection that there is."""
 
     async def _unsubscribe(self, prefix: str) -> None:  # noqa: B027 - if all are received anyway
         """Cancel the subscription of a prefix that is not watched any more."""
@@ -130,7 +131,6 @@ class Listener(ABC):
     async def _run(self) -> None:
         pauses = growing_pauses()
         settling: asyncio.TimerHandle | None = None
-        is_logged = False
 
         def set_ready() -> None:
             nonlocal pauses, settling
@@ -152,9 +152,8 @@ class Listener(ABC):
             if self._is_ready:
                 logger.info("lost the notifications of a server, connecting again: %s", reason)
                 self._set_ready(is_ready=False)
-            elif not is_logged:
-                is_logged = True
-                logger.warning("no notifications of a server, so watches poll: %s", reason)
+            else:
+                self.on_refused(reason)
             await asyncio.sleep(next(pauses))
 
 
@@ -163,6 +162,7 @@ class Listeners:
 
     def __init__(self, create: Callable[[], Listener]) -> None:
         self._create = create
+        self._is_warned = False
         self._lock = Lock()
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Listener] = WeakKeyDictionary()
 
@@ -175,7 +175,13 @@ class Listeners:
             listener = self._by_loop.get(loop)
             if listener is None:
                 listener = self._by_loop[loop] = self._create()
+                listener.on_refused = self._warn_once
         await listener.add(prefix, watch)
+
+    def _warn_once(self, reason: str) -> None:
+        level = logging.DEBUG if self._is_warned else logging.WARNING
+        self._is_warned = True
+        logger.log(level, "no notifications of a server, so watches poll: %s", reason)
 
     async def remove(self, prefix: str, watch: StoreWatch) -> None:
         """Stop to wake a watch. Does nothing if the store was closed."""

@@ -2,7 +2,8 @@
 
 The log, the keyframes and the snapshot records are copied as they are stored. Segments never
 change, so a copy is incremental. It can be interrupted at any point and resumed, because an entry
-is written after those that it refers to. Entries that the target lacks are found by their keys;
+is written after those that it refers to: blobs first. Entries that the target lacks are found by
+their keys;
 damaged ones only with ``repair``, which reads everything.
 """
 
@@ -26,6 +27,7 @@ from holdfast.snapshots.records import decode_record
 from holdfast.stores.base import StateStore
 from holdfast.stores.batch_read import read_entries, split_batches
 from holdfast.stores.entries import Entry, Put
+from holdfast.transfer.copy_blobs import BlobCopy
 from holdfast.transfer.repair import (
     BATCH_SIZE,
     CopyRepairResult,
@@ -132,16 +134,25 @@ async def copy_session(
     if manifest.log_start.seq and first_keyframe not in keyframes:
         raise removed_during_copy_error(first_keyframe)
     copier = EntryCopier(source, target)
+    blobs = BlobCopy(source, target, location, manifest, copier.put_blob)
     try:
-        await copier.copy_missing(key for key in keyframes if key <= first_keyframe)
         log = await list_keys(source, timeline.log.prefix)
+        # Listed after the log that refers to them.
+        if await blobs.find():
+            await copier.claim(copied, manifest)
+            await blobs.hold()
+            await blobs.copy()
+        await copier.copy_missing(key for key in keyframes if key <= first_keyframe)
         await copier.copy_missing(log, log_start=manifest.log_start.seq, target_keys=copied_log)
         await copier.copy_missing(key for key in keyframes if key > first_keyframe)
         # Until the manifest is written, no session of the target refers to these entries.
         await copier.copy_manifest(location, manifest, copied)
+        copier.problems += await blobs.finish()
     except ConflictError:
         await copier.undo(location, manifest.incarnation)
         raise
+    finally:
+        await blobs.release()
     await copier.copy_missing(ids)
     await copier.copy_missing(history)
     if latest is not None:
@@ -255,6 +266,20 @@ class EntryCopier:
                     raise removed_during_copy_error(key)
             await self.put_absent([Put(key, entries[key].value, if_absent=True) for key in batch])
 
+    async def claim(self, copied: Incarnation, manifest: SnapshotManifest) -> None:
+        """Claim a session that the target does not have, so that a deletion spares its blobs.
+
+        Raises:
+            ConflictError: It was created or deleted since it was read.
+
+        """
+        if copied.is_created or manifest.started_at is None or not manifest.incarnation:
+            return
+        copied.id = manifest.incarnation
+        active_at = manifest.active_at or manifest.started_at
+        await copied.claim(started_at=manifest.started_at, active_at=active_at)
+        self.etags[copied.location.manifest_key] = copied.etag or ""
+
     async def copy_manifest(
         self, location: SnapshotLocation, manifest: SnapshotManifest, copied: Incarnation
     ) -> None:
@@ -266,6 +291,8 @@ class EntryCopier:
         """
         before = copied.manifest
         current = await self.target.get(location.manifest_key)
+        # The target counts its own sweeps, and the count must not decrease.
+        manifest = replace(manifest, blob_sweeps=max(manifest.blob_sweeps, before.blob_sweeps))
         data = manifest.encode()
         if before.started_at is not None and before.log_start != manifest.log_start:
             # The target has events that were pruned in the source, and keeps them.
@@ -335,6 +362,15 @@ class EntryCopier:
                 raise
             if left:
                 await self.put_absent(left)
+
+    async def put_blob(self, puts: list[Put]) -> None:
+        """Write and count chunks of a blob. To undo a copy would not delete them.
+
+        Another session may refer to the same content by then; a prune deletes the others.
+        """
+        await self.target.put_many(puts)
+        self.written += len(puts)
+        self.size += sum(len(put.value) for put in puts)
 
     async def put(self, puts: list[Put]) -> None:
         """Write entries, and count them."""

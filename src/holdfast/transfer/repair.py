@@ -32,6 +32,7 @@ from holdfast.snapshots.records import decode_record
 from holdfast.stores.base import StateStore
 from holdfast.stores.batch_read import read_entries, split_batches
 from holdfast.stores.entries import Entry, Put
+from holdfast.transfer.copy_blobs import BlobRepair
 
 BATCH_SIZE = 64
 FORMAT = re.compile(rb'"format":[0-9]+')
@@ -104,6 +105,7 @@ class CopyRepair:
         self.copy_log_start = self.log_start
         self.timeline = Timeline(source, location.prefix, manifest.incarnation)
         self.log = self.timeline.log
+        self.blobs = BlobRepair(source, target, location, manifest)
         self.result = CopyRepairResult()
         self.has_manifest = False
         """Whether the copy's manifest is intact; then missing entries are copied later."""
@@ -130,8 +132,12 @@ class CopyRepair:
         await self._examine_log()
         await self._examine_keyframes()
         await self._examine_records()
+        self.result.problems += await self.blobs.examine()
         if self.has_entries and not self.has_readable_entries:
             raise unreadable_copy_error(self.location)
+        await self.blobs.write()
+        self.result.entries += self.blobs.entries
+        self.result.size += self.blobs.size
         await self._write()
         if pair.in_copy and not self.has_manifest:
             # The copy that follows recreates it from the log.

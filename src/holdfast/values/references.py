@@ -146,6 +146,8 @@ def _externalize(tree: object, contents: dict[str, bytes]) -> object:
             ]
         else:
             items = [_externalize(item, contents) for item in items]
+            if ext.code != TUPLE:  # members of sets are stored in order
+                items.sort(key=_pack)
         return Ext(ext.code, _pack(items))
     return tree
 

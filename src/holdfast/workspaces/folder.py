@@ -57,7 +57,7 @@ class Directory:
             NotADirectoryError: It is not a folder, or a symbolic link to one.
 
         """
-        path = os.path.join(self.path, name)
+        path = f"{self.path}/{name}"
         if self.fd is None:
             if not stat.S_ISDIR(os.lstat(path).st_mode):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)

@@ -47,7 +47,9 @@ def compare_files(
             added.append(path)
         elif old != entry:
             changed.append(path)
-    removed = [path for path in before if path not in files]
+    removed = []
+    if len(before) != len(files) - len(added):
+        removed = [path for path in before if path not in files]
     return sorted(added), sorted(changed), sorted(removed)
 
 

@@ -70,6 +70,8 @@ class Scan:
     hashed: dict[str, HashedFile] = field(default_factory=dict)
     """The files whose content was read in this scan."""
     cache: StatCache = field(default_factory=StatCache)
+    size: int = 0
+    """The bytes of all files together."""
 
 
 def scan_folder(
@@ -104,6 +106,7 @@ class Scanner:
         self._rules: dict[str, str] = {}
         self._to_hash: dict[str, int] = {}
         self._forced: set[str] = set()
+        self._excluded = find_inside(options.excluded, folder.root)
         self._scan = Scan()
 
     def run(self) -> Scan:
@@ -119,6 +122,7 @@ class Scanner:
         self._hash_files(started - RACY_NS)
         scan.skipped.sort(key=lambda each: each.path)
         scan.cache.ignored = frozenset(scan.ignored)
+        scan.cache.folders = frozenset(scan.folders)
         scan.cache.rules = self._rules
         return scan
 
@@ -151,7 +155,7 @@ class Scanner:
             self._rules[prefix] = rules.fingerprint
         is_trusted = known_rules == rules.fingerprint and not is_included
         known, files, fresh = self._known.files, self._scan.files, self._scan.cache.files
-        largest = self._options.max_file_size
+        largest, size = self._options.max_file_size, 0
         folders = []
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
@@ -173,33 +177,43 @@ class Scanner:
             if is_trusted and old is not None and old[0] == key and key[2] <= largest:
                 files[path] = old[1]
                 fresh[path] = old
+                size += key[2]
             else:
                 self._examine(directory, entry.name, path, key, old, rules, is_trusted, is_included)
+        self._scan.size += size
         for name in folders:
-            self._walk_inside(directory, name, prefix, rules, known_rules, is_included, depth)
+            path = prefix + name
+            if is_trusted and path in self._known.folders:
+                self._scan.folders.add(path)
+            elif not self._check_folder(path, name, rules, is_included=is_included):
+                continue
+            self._walk_inside(
+                directory, name, path, rules, known_rules, path not in self._scan.folders, depth
+            )
+
+    def _check_folder(self, path: str, name: str, rules: IgnoreRules, *, is_included: bool) -> bool:
+        """Return whether a folder is to be walked: it is not ignored, or has files to include."""
+        if not self._check_name(path, name, self._scan.ignored_folders):
+            return False
+        if is_included:
+            return path in self._include_parents
+        if rules.is_ignored(path, is_folder=True):
+            self._scan.ignored_folders.add(path)
+            return path in self._include_parents
+        self._scan.folders.add(path)
+        return True
 
     def _walk_inside(
         self,
         directory: Directory,
         name: str,
-        prefix: str,
+        path: str,
         rules: IgnoreRules,
         known_rules: str,
         is_included: bool,  # noqa: FBT001
         depth: int,
     ) -> None:
-        """Walk a folder inside another one, unless it is ignored."""
-        path = prefix + name
-        if not self._check_name(path, name, self._scan.ignored_folders):
-            return
-        if is_included or rules.is_ignored(path, is_folder=True):
-            if not is_included:
-                self._scan.ignored_folders.add(path)
-            if path not in self._include_parents:
-                return
-            is_included = True
-        else:
-            self._scan.folders.add(path)
+        """Walk a folder inside another one."""
         try:
             inner = directory.open_folder(name)
         except (FileNotFoundError, NotADirectoryError):
@@ -254,6 +268,7 @@ class Scanner:
         elif old is not None and old[0] == key:
             scan.files[path] = old[1]
             scan.cache.files[path] = old
+            scan.size += key[2]
         else:
             self._to_hash[path] = key[2]
 
@@ -286,10 +301,7 @@ class Scanner:
 
     def _is_excluded(self, path: str) -> bool:
         """Return whether a file belongs to the store of the session."""
-        if not self._options.excluded:
-            return False
-        whole = os.path.join(self._folder.root, path)
-        return any(whole == each or whole.startswith(f"{each}-") for each in self._options.excluded)
+        return any(path == each or path.startswith(f"{each}-") for each in self._excluded)
 
     # -------------------------------------------------------------------------- ignore files
 
@@ -328,18 +340,19 @@ class Scanner:
     def _apply_total_limit(self) -> None:
         """Skip the files beyond the limit of the total size, in the order of their paths."""
         scan, limit = self._scan, self._options.max_total_size
+        if scan.size + sum(self._to_hash.values()) <= limit:
+            return
         sizes = {path: entry.size for path, entry in scan.files.items()}
         sizes.update(self._to_hash)
-        if sum(sizes.values()) <= limit:
-            return
         total = 0
         for path in sorted(sizes):
             if path not in self._include and total + sizes[path] > limit:
                 reason = f"{sizes[path]:,} bytes, beyond max_total_size ({limit:,})"
                 scan.skipped.append(SkippedFile(path, reason))
-                scan.files.pop(path, None)
                 scan.cache.files.pop(path, None)
                 self._to_hash.pop(path, None)
+                if scan.files.pop(path, None) is not None:
+                    scan.size -= sizes[path]
             else:
                 total += sizes[path]
 
@@ -357,8 +370,17 @@ class Scanner:
             entry = FileEntry(found.digest, found.size, found.key[4] & PERMISSIONS)
             scan.files[path] = entry
             scan.hashed[path] = found
+            scan.size += found.size
             if max(found.key[:2]) < trusted_before and path not in self._forced:
                 scan.cache.files[path] = (found.key, entry)
+
+
+def find_inside(paths: Collection[str], root: str) -> list[str]:
+    """Return those of some absolute paths that are in a folder, relative to it."""
+    prefix = root.rstrip(os.sep) + os.sep
+    return [
+        each.removeprefix(prefix).replace(os.sep, "/") for each in paths if each.startswith(prefix)
+    ]
 
 
 def is_utf8(text: str) -> bool:

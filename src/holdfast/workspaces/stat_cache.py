@@ -40,7 +40,9 @@ class StatCache:
 
     files: dict[str, tuple[StatKey, FileEntry]] = field(default_factory=dict)
     ignored: frozenset[str] = frozenset()
-    """Files that the rules ignore; folders are checked each time."""
+    """Files that the rules ignore."""
+    folders: frozenset[str] = frozenset()
+    """Folders that they do not ignore."""
     rules: dict[str, str] = field(default_factory=dict)
     """The fingerprint of the ignore rules in each folder that has ignore files, and in the root."""
     seq: int = 0
@@ -67,6 +69,7 @@ class StoredCache(msgspec.Struct, array_like=True, frozen=True):
     owner: str
     rules: dict[str, str]
     ignored: list[str]
+    folders: list[str]
     files: list[StoredFile]
 
 
@@ -116,7 +119,13 @@ def load_cache(owner: str) -> StatCache:
         )
         for each in stored.files
     }
-    return StatCache(files, frozenset(stored.ignored), stored.rules, load_seq(owner))
+    return StatCache(
+        files,
+        frozenset(stored.ignored),
+        frozenset(stored.folders),
+        stored.rules,
+        load_seq(owner),
+    )
 
 
 def save_cache(owner: str, cache: StatCache) -> None:
@@ -126,6 +135,7 @@ def save_cache(owner: str, cache: StatCache) -> None:
         ascii(owner),
         cache.rules,
         sorted(cache.ignored),
+        sorted(cache.folders),
         [
             StoredFile(path, *key, entry.digest, entry.link)
             for path, (key, entry) in cache.files.items()
@@ -150,7 +160,9 @@ def load_seq(owner: str) -> int:
 def save_seq(owner: str, seq: int) -> None:
     """Store the event that last captured or restored the folder, whether or not the cache is."""
     with suppress(OSError, RuntimeError):
-        write_file(cache_path(owner).with_suffix(".seq"), str(seq).encode())
+        path = cache_path(owner).with_suffix(".seq")
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.write_text(str(seq), "ascii")
 
 
 def write_file(path: Path, data: bytes) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+import shutil
+from pathlib import Path
 
 import pytest
 from google.adk.errors.input_validation_error import InputValidationError
@@ -11,10 +13,12 @@ from google.genai import types
 
 from adapters.adk.scripted_agent import IDS, S1
 from holdfast.adapters.adk import HoldfastArtifactService
-from holdfast.adapters.adk.artifact_files import CHUNK_SIZE
+from holdfast.blobs.keys import CHUNK_SIZE
 from holdfast.errors import IntegrityError, UnsupportedValueError
 from holdfast.stores.memory import MemoryStateStore
 from support.async_tests import async_test
+from support.images import IMAGE, SAVES, TEXT, check_stored_once
+from support.observed_store import ObservedStore
 
 PNG = types.Part(inline_data=types.Blob(mime_type="image/png", data=b"\x89PNG\xff"))
 CHART = {**S1, "filename": "chart/é.png"}
@@ -127,7 +131,7 @@ async def test_damage_is_found():
     async with HoldfastArtifactService(store) as service:
         content = types.Blob(mime_type="a/b", data=b"x" * 200_000)
         await service.save_artifact(**CHART, artifact=types.Part(inline_data=content))
-        (chunk,) = [key async for key in store.list() if "/chunks/" in key]
+        (chunk,) = [key async for key in store.list() if "/blobs/" in key]
         (record,) = [key async for key in store.list() if "/versions/" in key]
         await store.put(chunk, b"y" * 200_000)
         with pytest.raises(IntegrityError, match="version 0 of artifact 'chart/é.png' is damaged"):
@@ -149,3 +153,41 @@ async def test_damage_is_found():
         await store.put(record, b'{"content": "??", "digest": "%s"}' % digest)
         with pytest.raises(IntegrityError, match="damaged"):
             await service.load_artifact(**CHART)
+
+
+@async_test
+async def test_equal_contents_of_a_file_are_stored_once():
+    store = ObservedStore()
+    async with HoldfastArtifactService(store) as service:
+        part = types.Part(inline_data=types.Blob(mime_type="image/png", data=IMAGE))
+        other = types.Part(text=TEXT)
+        for number in range(SAVES):
+            assert await service.save_artifact(**CHART, artifact=part) == number
+        await service.save_artifact(**CHART, artifact=other)
+        check_stored_once(store, IMAGE, TEXT)
+        again = HoldfastArtifactService(store)
+        assert await again.load_artifact(**CHART, version=3) == part
+        assert await again.load_artifact(**CHART) == other
+        await again.delete_artifact(**CHART)
+        assert store.content == {}
+
+
+@async_test
+async def test_contents_that_earlier_versions_stored_are_read_and_deleted(tmp_path):
+    home = tmp_path / "store"
+    shutil.copytree(Path(__file__).parents[2] / "compat" / "before-blobs", home)
+    old = {"app_name": "shop", "user_id": "ana", "session_id": "s1", "filename": "chart.png"}
+    async with HoldfastArtifactService.from_url(f"file://{home}") as service:
+        assert await service.list_versions(**old) == [0, 1]
+        assert (await service.load_artifact(**old, version=0)).inline_data.data == b"small"
+        found = await service.load_artifact(**old)
+        assert found.inline_data.data == bytes(range(256)) * 300
+        large = types.Part(inline_data=types.Blob(mime_type="image/png", data=b"x" * 100_000))
+        assert await service.save_artifact(**old, artifact=large) == 2
+        assert await service.load_artifact(**old) == large
+        chunks = [key async for key in service.state_store.list() if "/chunks/" in key]
+        await service.state_store.delete(chunks[1])
+        with pytest.raises(IntegrityError, match="version 1 of artifact .* is damaged"):
+            await service.load_artifact(**old, version=1)
+        await service.delete_artifact(**old)
+        assert [key async for key in service.state_store.list("adk/")] == []

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from holdfast.errors import ConflictError
+from holdfast.errors import ConflictError, StateStoreError
 from holdfast.stores.notification import decode_notification
 from holdfast.stores.postgresql.statements import Statements
 from holdfast.stores.registry import open_state_store
@@ -122,4 +122,19 @@ async def test_a_pooler_is_not_listened_through(postgres, table, monkeypatch, ca
             async with store.watch("a/") as watch:
                 await store.put("a/1", b"1")
                 assert await watch.wait(10)
-    assert "LISTEN needs one session" in caplog.text
+    (warning,) = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert "LISTEN needs one session" in warning.message
+
+
+@async_test
+async def test_a_server_without_notify_needs_an_option(postgres, table):
+    """As servers that are only compatible with PostgreSQL."""
+    postgres.execute(f"CREATE DATABASE {table}")
+    rename = "ALTER FUNCTION pg_catalog.pg_notify(text, text) RENAME TO pg_notify_renamed"
+    postgres.execute(rename, database=table)
+    async with open_state_store(postgres.url(table)) as store:
+        with pytest.raises(StateStoreError, match="notify=off"):
+            await store.put("a", b"1")
+    async with open_state_store(postgres.url(table, notify="off")) as store:
+        await store.put("a", b"1")
+        assert await store.delete("a")

@@ -3,35 +3,39 @@
     adk/artifacts/<app>/<user>/user/…                  files that the sessions of a user share
     adk/artifacts/<app>/<user>/sessions/<session>/…    files of a session
       versions/<file name>/<version, 12 digits>.json   one version
-      chunks/<file name>/<id>/<number, 6 digits>       the content of a large version
+      contents/<file name>/blobs/…                     the contents of large versions, each once
 
 The record of a version is written last, and only if it does not exist: of two writers one gets the
 next number. It has the digest of the content, which every load checks. A crash before the record
-leaves chunks that are deleted with the file.
+leaves a blob that is deleted with the file. Earlier versions of Holdfast stored large contents in
+chunks of their own, below ``chunks/<file name>/<id>/``.
 """
 
 from __future__ import annotations
 
 import binascii
 import json
+import re
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from holdfast.errors import ConflictError, IntegrityError
-from holdfast.ids import new_id
+from holdfast.blobs.keys import blobs_prefix
+from holdfast.blobs.reader import BlobReader
+from holdfast.blobs.source import BytesSource
+from holdfast.blobs.writer import BlobWriter
+from holdfast.errors import ConflictError, IntegrityError, NotFoundError
 from holdfast.snapshots.discovery import iterate_folders
 from holdfast.snapshots.keys import quote_id, unquote_id
 from holdfast.stores.base import StateStore
 from holdfast.stores.batch_read import split_batches
 
 PREFIX = "adk/artifacts/"
+ALGORITHM = "sha256:"
+DIGEST = re.compile(f"{ALGORITHM}[0-9a-f]{{64}}")
 MAX_INLINE = 64 * 1024
 """The largest content in bytes that is stored in the record itself."""
-CHUNK_SIZE = 1024 * 1024
-"""Below what any backend takes as one value."""
 CHUNKS_AT_ONCE = 8
 LAST_VERSION = 10**12 - 1
 
@@ -44,9 +48,12 @@ class FileVersion:
     fields: dict[str, Any]
     """What the caller stored with it."""
     digest: str
+    """The sha256 of its content in hexadecimal."""
+    size: int | None
     inline: str | None
     """The content in base64, if it is in the record."""
     chunk_keys: tuple[str, ...]
+    """The keys of the chunks, if it is not a blob."""
 
 
 def scope_prefix(app_name: str, user_id: str, session_id: str | None) -> str:
@@ -63,6 +70,7 @@ class VersionedFile:
         self.name = name
         self.versions_prefix = f"{scope}versions/{quote_id(name)}/"
         self.chunks_prefix = f"{scope}chunks/{quote_id(name)}/"
+        self.contents_prefix = f"{scope}contents/{quote_id(name)}/"
 
     # -------------------------------------------------------------------------------- writing
 
@@ -73,15 +81,13 @@ class VersionedFile:
             StateStoreError: The store failed.
 
         """
-        record: dict[str, Any] = {
-            **fields,
-            "size": len(content),
-            "digest": f"sha256:{sha256(content).hexdigest()}",
-        }
-        if len(content) <= MAX_INLINE:
+        source = BytesSource(content)
+        digest = f"{ALGORITHM}{source.digest}"
+        record: dict[str, Any] = {**fields, "size": source.size, "digest": digest}
+        if source.size <= MAX_INLINE:
             record["content"] = b64encode(content).decode()
         else:
-            record["chunks"] = await self._write_chunks(content)
+            await BlobWriter(self.state_store, self.contents_prefix).write([source])
         data = json.dumps(record).encode()  # ASCII, as a lone surrogate has no UTF-8
         numbers = await self.list_numbers()
         number = numbers[-1] + 1 if numbers else 0
@@ -102,19 +108,10 @@ class VersionedFile:
         """
         keys = [key async for key in self.state_store.list(self.versions_prefix)]
         keys.reverse()
-        keys += [key async for key in self.state_store.list(self.chunks_prefix)]
+        for prefix in (self.chunks_prefix, blobs_prefix(self.contents_prefix)):
+            keys += [key async for key in self.state_store.list(prefix)]
         for key in keys:
             await self.state_store.delete(key)
-
-    async def _write_chunks(self, content: bytes) -> list[str]:
-        """Write the content in chunks and return their names."""
-        upload = new_id()
-        names = []
-        for number, start in enumerate(range(0, len(content), CHUNK_SIZE)):
-            names.append(f"{upload}/{number:06}")
-            chunk = content[start : start + CHUNK_SIZE]
-            await self.state_store.put(f"{self.chunks_prefix}{names[-1]}", chunk)
-        return names
 
     # -------------------------------------------------------------------------------- reading
 
@@ -170,24 +167,27 @@ class VersionedFile:
             StateStoreError: The store failed.
 
         """
-        if version.inline is not None:
-            try:
+        try:
+            if version.inline is not None:
                 content = b64decode(version.inline, validate=True)
-            except (binascii.Error, ValueError):
-                raise self._damaged_error(version.number) from None
-        else:
-            content = b"".join([chunk async for chunk in self._read_chunks(version)])
-        if f"sha256:{sha256(content).hexdigest()}" != version.digest:
+            elif version.chunk_keys:
+                content = await self._read_chunks(version)
+            else:
+                reader = BlobReader(self.state_store, self.contents_prefix)
+                return await reader.read(version.digest, version.size)
+        except (binascii.Error, ValueError, NotFoundError, IntegrityError) as error:
+            raise self._damaged_error(version.number) from error
+        if sha256(content).hexdigest() != version.digest:
             raise self._damaged_error(version.number)
         return content
 
-    async def _read_chunks(self, version: FileVersion) -> AsyncIterator[bytes]:
+    async def _read_chunks(self, version: FileVersion) -> bytes:
+        """Return a content that an earlier version of Holdfast stored."""
+        content = b""
         for keys in split_batches(version.chunk_keys, CHUNKS_AT_ONCE):
             entries = await self.state_store.get_many(keys)
-            for key in keys:
-                if key not in entries:
-                    raise self._damaged_error(version.number)
-                yield entries[key].value
+            content += b"".join(entries[key].value for key in keys if key in entries)
+        return content
 
     def _decode(self, number: int, data: bytes) -> FileVersion:
         """Return a stored version, which may be damaged."""
@@ -197,15 +197,18 @@ class VersionedFile:
             record = None
         if isinstance(record, dict):
             digest, inline = record.pop("digest", None), record.pop("content", None)
-            chunks = record.pop("chunks", [])
+            chunks, size = record.pop("chunks", []), record.get("size")
             if (
                 isinstance(digest, str)
+                and DIGEST.fullmatch(digest)
                 and isinstance(inline, str | None)
                 and isinstance(chunks, list)
                 and all(isinstance(each, str) for each in chunks)
             ):
                 keys = tuple(f"{self.chunks_prefix}{each}" for each in chunks)
-                return FileVersion(number, record, digest, inline, keys)
+                known = size if type(size) is int else None
+                name = digest.removeprefix(ALGORITHM)
+                return FileVersion(number, record, name, known, inline, keys)
         raise self._damaged_error(number)
 
     def _key(self, number: int) -> str:

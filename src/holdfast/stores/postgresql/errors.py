@@ -33,6 +33,9 @@ HINTS: dict[tuple[str, ...], str] = {
         "42809",
         "42P10",
     ): "TABLE or TABLE_done is not a table of Holdfast; set the option table of the URL",
+    ("42883",): "a server without advisory locks or NOTIFY needs the option notify=off of the URL",
+    ("54000",): "if the queue of notifications is full, end the session that does not read it, or "
+    "set the option notify=off of the URL",
     ("42P01",): "TABLE or TABLE_done was removed while in use; open the store again to create it",
     ("53100",): "the server's disk is full; free some space there",
     ("53300",): "use fewer connections (option pool of the URL), or a connection pooler",
