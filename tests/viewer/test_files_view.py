@@ -101,6 +101,11 @@ def test_files_are_not_repeated_among_the_values(blob_viewer):
     expect(page.locator("#values-count")).to_have_text("not changed by this event")
     expect(page.get_by_role("tree", name="values at this event")).not_to_contain_text("digest")
     expect(page.locator("#event .changes")).to_contain_text("files/src/agent.py 342 B")
+    # There may be many: they are fetched only for their own view.
+    states = [url for url in blob_viewer.requests if f"/{FILES}/state?" in url]
+    assert "without=files" in states[-1]
+    page.get_by_role("tab", name="Files").click()
+    expect(tree_of(page)).to_contain_text("README.md")
 
 
 def test_comparison_shows_the_lines_that_changed(blob_viewer):

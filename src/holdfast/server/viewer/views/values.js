@@ -1,7 +1,7 @@
 // The values at the shown position as one tree: the session's own and those of every other namespace. What the event
 // changed is marked and expanded.
 
-import { FILES, isFileEntry, isFileRecord } from "../api/file-records.js";
+import { isFileEntry } from "../api/file-records.js";
 import { escapeSegment } from "../api/json-values.js";
 import { ChangeIndex, entryPath } from "../components/changes.js";
 import { byId, fill } from "../components/dom.js";
@@ -10,16 +10,12 @@ import { createTree } from "../components/tree.js";
 
 const MAX_EXPANDED = 20;
 
-/** Whether a namespace has the files of a workspace, which have a view of their own. */
-const hasFiles = (name, values) => name === FILES && Object.values(values).every(isFileRecord);
-
 /** Return the namespaces of a state as roots of the tree. */
 function rootsOf({ state }) {
   const root = (namespace, key, value) => ({ key, value, path: `/${escapeSegment(namespace)}` });
   return [
     root("state", "values", state.values ?? {}),
-    ...Object.entries(state.namespaces ?? {}).filter(([name, value]) => !hasFiles(name, value))
-      .map(([name, value]) => root(name, name, value)),
+    ...Object.entries(state.namespaces ?? {}).map(([name, value]) => root(name, name, value)),
     root("session", "session", { status: state.status, ...state.session }),
   ];
 }
