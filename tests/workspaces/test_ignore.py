@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.workspaces.folder import Folder
@@ -45,7 +45,6 @@ def list_with_scan(root):
 
 
 @needs_git
-@settings(max_examples=25)
 @given(
     files=st.sets(st.tuples(st.sampled_from(FOLDERS), st.sampled_from(FILES)), min_size=4),
     rules=st.dictionaries(st.sampled_from(FOLDERS[:6]), texts, min_size=1, max_size=3),
