@@ -92,6 +92,21 @@ def test_blocking_and_async_calls_read_them_on_other_backends(backend, request, 
         assert again.values["messages"] == [*messages, AIMessage("more", id="z")]
 
 
+@async_test
+async def test_async_calls_do_not_block_for_the_current_checkpoint(monkeypatch):
+    store = ObservedStore()
+    await build_talk(HoldfastSaver(store)).ainvoke(ask(1), at())
+    saver = HoldfastSaver(store)
+
+    def fail(_, work):
+        work.close()
+        raise AssertionError("a large value was read in the event loop")
+
+    monkeypatch.setattr(contents_module, "run_blocking", fail)
+    state = await read_state(saver)
+    assert state.values["messages"][2].content == TEXT
+
+
 async def read_state(saver):
     return await build_talk(saver).aget_state(at())
 
