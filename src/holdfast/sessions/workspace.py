@@ -85,6 +85,8 @@ class Workspace:
         self._lock = asyncio.Lock()
         self._cache: StatCache | None = None
         self._unsaved = 0
+        self._recorded: set[str] = set()
+        """The events of captures that may still be pending."""
 
     # ------------------------------------------------------------------------------- capture
 
@@ -142,7 +144,6 @@ class Workspace:
         before = self._files.read_current()
         added, changed, removed = compare_files(scan.files, before)
         paths = sorted((*added, *changed, *removed))
-        event_id = None
         if paths:
             sources = open_sources(folder.root, scan.files, (*added, *changed), scan.hashed)
             data: dict[str, Any] = {
@@ -161,16 +162,18 @@ class Workspace:
                 {path: scan.files[path] for path in (*added, *changed)},
                 {path: before[path] for path in (*changed, *removed)},
             )
-            event_id = self._record(CAPTURED, data, changes, sources)
+            self._recorded.add(self._record(CAPTURED, data, changes, sources))
             self._files.set_current(self.session.snapshot(), scan.files)
         try:
             result = await commit()
         except StateStoreError:
             raise  # its outcome may be unknown: the event stays pending
         except Exception:
-            if event_id is not None:
-                self.session.committer.working.discard([event_id])
+            # Also those of earlier captures: their files may have changed since.
+            self.session.committer.working.discard(self._recorded)
+            self._recorded.clear()
             raise
+        self._recorded.clear()
         report = CaptureReport(
             added=len(added),
             changed=len(changed),
