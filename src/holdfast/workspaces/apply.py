@@ -156,14 +156,20 @@ async def apply_plan(folder: Folder, plan: RestorePlan, stream: Stream) -> None:
     """Stage the new contents and change the folder. The caller holds its lock.
 
     Raises:
-        WorkspaceError: A file cannot be written; the error names it. Before the last content is
-            staged, nothing was changed.
+        WorkspaceError: A file cannot be written; the error names it. Unless it says that the
+            folder was changed in part, nothing was changed.
         IntegrityError: A content is missing in the store, or damaged; nothing was changed.
 
     """
     async with open_staging(folder) as staging:
         await stage_files(staging, plan, stream)
-        await run_to_end(change_folder, folder, plan, staging)
+        try:
+            await run_to_end(change_folder, folder, plan, staging)
+        except WorkspaceError as error:
+            raise WorkspaceError(
+                f"{error}; the folder was changed in part, repeat the restore to complete it",
+                error.path,
+            ) from error
 
 
 async def stage_files(staging: Staging, plan: RestorePlan, stream: Stream) -> None:
