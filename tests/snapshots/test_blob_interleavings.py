@@ -272,7 +272,9 @@ def test_no_schedule_leaves_a_reference_without_its_blob(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("scenario", [(set_old_again, prune), (restore_first, prune)])
+@pytest.mark.parametrize(
+    "scenario", [(set_old_again, prune), (restore_first, prune), (fork, prune)]
+)
 def test_a_prune_between_any_two_calls_of_a_writer(kind, scenario):
     """The prune runs there, and the writer is continued, or was killed."""
     calls = len_calls(kind, scenario[0])

@@ -42,6 +42,8 @@ SIZES = (10, 70_000, 200_000, 700_000)
 LATER = dt.timedelta(hours=1)
 """By then the hold of a killed commit has expired."""
 PATIENCE = 30.0
+SERVER_SECONDS = 0.5
+"""How long a server may take to finish the last write of a client that was killed."""
 
 
 class Blobs(Kind):
@@ -69,6 +71,8 @@ class Blobs(Kind):
     async def check(self, task: Task) -> list[str]:
         """Check the state, every snapshot and all forks; prune, and check that nothing is left."""
         await asyncio.to_thread(wait_for_companion, task)
+        if self.stores.server is not None:
+            await asyncio.sleep(SERVER_SECONDS)
         path = self.writer_ledger(task)
         tokens = read_ledgers([path]).get(task.session, Tokens()) if path.exists() else Tokens()
         acknowledged, begun = len(tokens.acknowledged), len(tokens.begun)

@@ -7,10 +7,11 @@ from typing import Any
 from holdfast.errors import ConflictError
 from holdfast.log.encoded_event import encode_changes
 from holdfast.sessions.commit import Committer
+from holdfast.snapshots.blob_references import find_referenced
 from holdfast.snapshots.keys import SnapshotLocation
+from holdfast.snapshots.manifest import read_manifest
 from holdfast.state.snapshot import Snapshot
 from holdfast.state.store import Store
-from holdfast.values.references import find_digests
 
 
 async def create_fork(
@@ -22,6 +23,7 @@ async def create_fork(
 
     Raises:
         ConflictError: The session exists.
+        NotFoundError: A prune of the origin deleted a blob that the state refers to.
 
     """
     changes = encode_changes(state, Store(max_history=0).snapshot())
@@ -33,11 +35,7 @@ async def create_fork(
         event = fork.working.record_owned("session.forked", data, changes)
         event.mark_digests()
         if event.refers:
-            # The origin may lack blobs that were omitted when it was imported.
-            digests = {each for value in event.encoded_values() for each in find_digests(value)}
-            fork.blobs.omitted = await origin.blobs.reader.find_missing(
-                digests - origin.blobs.offered.keys()
-            )
+            fork.blobs.omitted = await find_omitted(origin, event.referred_digests())
         await fork.commit("raise")
     except ConflictError as error:
         raise ConflictError(
@@ -46,3 +44,15 @@ async def create_fork(
             key=error.key,
         ) from error
     return fork
+
+
+async def find_omitted(origin: Committer, digests: set[str]) -> set[str]:
+    """Return the blobs that the origin refers to and lacks: they were omitted from an import.
+
+    One that it does not refer to any more was deleted by a prune since the state was read.
+    """
+    missing = await origin.blobs.reader.find_missing(digests - origin.blobs.offered.keys())
+    if not missing:
+        return set()
+    stored = await read_manifest(origin.state_store, origin.location)
+    return await find_referenced(origin.state_store, origin.location, stored.manifest, missing)

@@ -13,12 +13,13 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from holdfast.blobs.holds import delete_holds, write_holds
-from holdfast.blobs.keys import blobs_prefix, chunk_key, parse_chunk_key
+from holdfast.blobs.keys import chunk_key
 from holdfast.blobs.reader import CHUNKS_PER_READ, BlobReader
 from holdfast.errors import ConflictError, IntegrityError, NotFoundError
 from holdfast.snapshots.blob_references import find_referenced
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.manifest import SnapshotManifest
+from holdfast.snapshots.sweep import list_chunks
 from holdfast.snapshots.verify_blobs import read_blob
 from holdfast.stores.base import StateStore
 from holdfast.stores.batch_read import split_batches
@@ -105,16 +106,6 @@ class BlobCopy:
             ) from error
         except IntegrityError:
             self._damaged.add(digest)
-
-
-async def list_chunks(store: StateStore, location: SnapshotLocation) -> dict[str, list[str]]:
-    """Return the keys of the chunks of all blobs of a session, by digest."""
-    found: dict[str, list[str]] = {}
-    async for key in store.list(blobs_prefix(location.prefix)):
-        parsed = parse_chunk_key(location.prefix, key)
-        if parsed is not None:
-            found.setdefault(parsed[0], []).append(key)
-    return found
 
 
 class BlobRepair:

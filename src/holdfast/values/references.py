@@ -30,7 +30,6 @@ SCANNED: Final = frozenset((TUPLE, SET, FROZENSET, MAP))
 """The containers whose members may be blobs. Registered types get their content inline."""
 FILES: Final = "files"
 """The namespace of a state whose values are the files of a workspace."""
-FILE_FIELDS: Final = frozenset(("digest", "size", "mode"))
 TEXT: Final = "str"
 BYTES: Final = "bytes"
 
@@ -204,7 +203,9 @@ def find_file(value: object) -> tuple[str, int] | None:
         return None
     file = cast("dict[object, object]", value)
     digest, size = file.get("digest"), file.get("size")
-    if file.keys() != FILE_FIELDS or not isinstance(digest, str) or type(size) is not int:
+    if len(file) != 3 or "mode" not in file:
+        return None
+    if not isinstance(digest, str) or type(size) is not int:
         return None
     return None if DIGEST.fullmatch(digest) is None else (digest, size)
 
