@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+import warnings
 
 import pytest
 
@@ -146,3 +149,27 @@ def test_contents_are_compared_by_identity(state_store):
     assert one == one
     assert one != other
     assert len({one, other}) == 2
+
+
+def test_a_forked_child_reads_contents_while_a_thread_of_its_parent_does(state_store):
+    references = run_async(store_blobs(state_store, 1))
+    contents = BlobContents(state_store, HERE.prefix)
+    entered, done = threading.Event(), threading.Event()
+
+    def hold():
+        with contents_module._lock:
+            entered.set()
+            done.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    entered.wait()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns about threads
+        child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        os._exit(0 if contents[references[0].digest] == bytes(SIZE) else 1)
+    done.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

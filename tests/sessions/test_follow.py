@@ -178,8 +178,22 @@ async def test_catching_up_reads_pages(monkeypatch):
         store.forget()
         async with aclosing(session.follow(0)) as events:
             assert await receive(events, 101) == list(range(1, 102))
-            # A manifest, some segments, and then a listing and a batch for each page.
-            assert len(store.calls) <= 1 + follow.SINGLE_READS + 2 * (100 // follow.PAGE_SIZE + 1)
+            # A manifest, some segments, a listing, and then a batch for each page.
+            assert len(store.calls) <= 2 + follow.SINGLE_READS + 100 // follow.PAGE_SIZE + 1
+            assert store.listings == 1
+
+
+@async_test
+async def test_listed_keys_are_used_up(monkeypatch):
+    monkeypatch.setattr(follow, "PAGE_SIZE", 3)
+    monkeypatch.setattr(follow, "LIST_SIZE", 7)
+    async with MemoryStateStore() as store:
+        session = await open_session(store)
+        await commit_values(session, *range(30))
+        async with aclosing(session.follow(0)) as events:
+            assert await receive(events, 20) == list(range(1, 21))
+            await commit_values(session, *range(5))
+            assert await receive(events, 16) == list(range(21, 37))
 
 
 @async_test

@@ -10,8 +10,10 @@ from holdfast import Session, Store, UnfinishedCall
 from holdfast.snapshots.tool_calls import ToolCallIndex
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.values.binary_encoding import decode
+from holdfast.values.references import keep_references
 from support.async_tests import async_test
 from support.conversations import open_session, reopen_session
+from support.observed_store import ObservedStore
 
 
 def chat_call(*calls):
@@ -427,3 +429,33 @@ async def test_the_first_save_after_opening_does_not_read_the_conversation(monke
     session.add_message("assistant", "", tool_calls=[{"id": "c99", "name": "search"}])
     assert (await session.save()).unfinished
     assert len(decoded) == 41
+
+
+@async_test
+async def test_saving_does_not_read_large_parts_and_unfinished_has_large_arguments():
+    store = ObservedStore()
+    session = await Session.open(store, agent_id="bot", session_id="ses")
+    image = {"type": "image", "source": {"media_type": "image/png", "data": "x" * 100_000}}
+    arguments = {"path": "a.txt", "text": "y" * 100_000}
+    call = {"type": "tool_use", "id": "c1", "name": "write", "input": arguments}
+    session.add_message("user", [image])
+    session.add_message("assistant", [call])
+    assert (await session.save()).unfinished
+    (found,) = session.unfinished
+    assert found.arguments == arguments
+
+    with keep_references():
+        session = await Session.open(store, agent_id="bot", session_id="ses")
+    store.forget()
+    session.add_message("user", "and?")
+    assert (await session.save()).unfinished
+    assert [key for key in store.read if "/blobs/" in key] == []
+    (found,) = session.unfinished
+    assert found.arguments == arguments
+    assert len({key for key in store.read if "/blobs/" in key}) == 1
+
+    for key in store.keys_with("/blobs/"):
+        await store.delete(key)
+    session = await Session.open(store, agent_id="bot", session_id="ses")
+    session.add_message("user", "still there?")
+    assert (await session.save()).unfinished

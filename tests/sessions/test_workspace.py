@@ -171,6 +171,23 @@ async def test_a_changed_folder_is_refused_unless_forced(root):
 
 
 @async_test
+async def test_a_state_without_files_does_not_empty_the_folder(root):
+    session, files = await open_workspace(root)
+    await session.commit()
+    write_tree(root, {"a": "1", "b": "1"})
+    await files.capture()
+    assert (await files.restore(at=1, dry_run=True)).removed == ["a", "b"]
+    for attempt in (files.restore(at=1), session.restore(1, workspace=files)):
+        with pytest.raises(WorkspaceError, match="has no files at 1: .* remove all 2 files"):
+            await attempt
+    assert len(read_tree(root)) == 2
+    report = await files.restore(at=1, force=True)
+    assert read_tree(root) == {}
+    await files.restore(at=report.undo)
+    assert len(read_tree(root)) == 2
+
+
+@async_test
 async def test_ignored_files_are_never_touched(root):
     write_tree(root, {".gitignore": ".env\nout/\n", ".env": "secret", "out/x": "1", "a": "1"})
     _session, files = await open_workspace(root)
@@ -302,8 +319,10 @@ async def test_a_missing_or_damaged_blob_is_named_and_nothing_is_changed(root):
 
 @async_test
 async def test_an_unsafe_path_in_a_session_is_refused(root, tmp_path):
+    write_tree(root, {"a": "1"})
     session, files = await open_workspace(root)
-    entry = {"digest": "0" * 64, "size": 1, "mode": 0o644}
+    await files.capture()
+    entry = session.snapshot().get("files", "a")
     session.record("evil", changes={"set": [("files", "../evil", entry)], "delete": []})
     await session.commit()
     seq = session.log.head.seq
@@ -350,13 +369,7 @@ async def test_files_of_other_writers_are_compared(root):
     assert (report.paths, report.unchanged) == ([], 1)
 
 
-FAULTS = [
-    ("error", False),
-    ("unknown", False),
-    ("unknown", True),
-    ("crash", False),
-    ("crash", True),
-]
+FAULTS = [("unknown", False), ("unknown", True), ("crash", True)]
 
 
 @pytest.mark.parametrize(("kind", "done"), FAULTS)

@@ -24,6 +24,9 @@ LOGGERS = ("holdfast", "uvicorn.error")
 class AppServer:
     """Serves an app on uvicorn in a thread; can be restarted on the same port."""
 
+    grace_seconds = 1.0
+    """Seconds until requests are cancelled when the server stops."""
+
     def __init__(self, make_app: Callable[[], Any], limits: Limits | None = None) -> None:
         self._make_app = make_app
         self._limits = limits or Limits()
@@ -38,7 +41,7 @@ class AppServer:
         """Start the server; return when it accepts connections."""
         listener = open_socket("127.0.0.1", self.port)
         self.port = listener.getsockname()[1]
-        config = server_config(self._make_app(), self._limits, grace_seconds=1)
+        config = server_config(self._make_app(), self._limits, self.grace_seconds)
         self._server = uvicorn.Server(config)
 
         def run() -> None:

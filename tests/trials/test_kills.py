@@ -23,6 +23,8 @@ KINDS = (
     "backup",
     "capture",
     "restore",
+    "blobs",
+    "sweeps",
 )
 
 

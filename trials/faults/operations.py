@@ -6,7 +6,10 @@ failure, and what it may find when it is repeated.
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -179,6 +182,69 @@ class CopyFrom(Operation):
     partly = Copy.partly
 
 
+class CaptureFiles(Operation):
+    """Capture a folder in which files changed."""
+
+    name = "Capture of a folder"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.first = 0
+        """The event that captured the folder before the change."""
+
+    async def prepare(self, process: Process) -> None:
+        """Prepare the store and the folder."""
+        await super().prepare(process)
+        write_folder(self.folder, {"same": 1, "changed": 10, "large": LARGE, "old": 5})
+        files = (await process.open()).workspace(self.folder)
+        self.first = (await files.capture()).seq
+        write_folder(self.folder, {"same": 1, "changed": 11, "large": LARGE + 1, "new": 6})
+
+    async def begin(self, process: Process) -> None:
+        """Open the session."""
+        await process.open()
+
+    async def do(self, process: Process) -> None:
+        """Run the operation."""
+        session = process.session or await process.open()
+        await session.workspace(self.folder).capture()
+
+
+class RestoreFiles(CaptureFiles):
+    """Restore a folder to what it was before a change."""
+
+    name = "Restore of a folder"
+
+    async def prepare(self, process: Process) -> None:
+        """Prepare the store and the folder."""
+        await super().prepare(process)
+        await (await process.open()).workspace(self.folder).capture()
+
+    async def do(self, process: Process) -> None:
+        """Run the operation; it is not forced, even if it is repeated."""
+        session = process.session or await process.open()
+        await session.workspace(self.folder).restore(at=self.first)
+        if read_sizes(self.folder) != {"same": 1, "changed": 10, "large": LARGE, "old": 5}:
+            raise ConflictError(f"the folder has {read_sizes(self.folder)}")
+
+
+LARGE = 600_000
+"""More than one chunk of a blob."""
+
+
+def write_folder(folder: Path, sizes: dict[str, int]) -> None:
+    """Replace the files of a folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for name, size in sizes.items():
+        (folder / name).write_bytes(b"x" * size)
+
+
+def read_sizes(folder: Path) -> dict[str, int]:
+    """Return the sizes of the files of a folder."""
+    return {path.name: path.stat().st_size for path in folder.iterdir()}
+
+
 async def copy_and_compare(source: StateStore, target: StateStore) -> None:
     """Copy and compare, as a backup and its verification do."""
     result = await copy_sessions(source, target)
@@ -214,14 +280,18 @@ async def prepare_operations(only: str = "") -> AsyncIterator[list[Any]]:
         Copy(whole, begun=early),
         CopyFrom(),
     ]
-    found = [
-        *(each() for each in operations.OPERATIONS),
-        OpenAndCommit(),
-        Reading(),
-        *imports,
-        *copies,
-    ]
-    yield [each for each in found if only.lower() in name_of(each).lower()]
+    with tempfile.TemporaryDirectory(prefix="holdfast-faults-") as folder:
+        os.environ["HOLDFAST_CACHE"] = f"{folder}/cache"
+        found = [
+            *(each() for each in operations.OPERATIONS),
+            OpenAndCommit(),
+            Reading(),
+            *imports,
+            *copies,
+            CaptureFiles(Path(folder, "captured")),
+            RestoreFiles(Path(folder, "restored")),
+        ]
+        yield [each for each in found if only.lower() in name_of(each).lower()]
     for store in (pruned, early, whole):
         await store.close()
 

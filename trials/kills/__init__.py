@@ -5,5 +5,6 @@ was acknowledged. At a random time within an operation it is killed with ``kill 
 verified: what was acknowledged is stored, nothing is stored twice, and the interrupted operation
 can be repeated. With PostgreSQL, the server is killed as well while the worker runs.
 
-    python -m trials.kills [--kills 200] [--backend sqlite files] [--kind capture restore]
+    python -m trials.kills [--kills 200] [--backend sqlite files postgresql] [--kind NAME …]
+        [--seed N]
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trials.kills.blobs import Blobs, Sweeps
 from trials.kills.commits import Commit, Prune, Save, SaveMany
 from trials.kills.tasks import Kind
 from trials.kills.threads import Threads
@@ -21,5 +22,7 @@ KINDS: dict[str, type[Kind]] = {
         Backup,
         Capture,
         Restore,
+        Blobs,
+        Sweeps,
     )
 }

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections import OrderedDict
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from holdfast.blobs.reader import BlobReader
 from holdfast.errors import IntegrityError, NotFoundError
+from holdfast.process_fork import ForkSafeLock
 from holdfast.stores.base import StateStore
 from holdfast.stores.local import RUN_INLINE
 from holdfast.stores.portal import get_portal, run_inline
@@ -18,6 +18,8 @@ from holdfast.values.references import BlobReference
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
+
+_lock = ForkSafeLock("the contents of blobs", wait_on_fork=False)
 
 CACHE_BYTES = 1 << 26
 """How many bytes of contents are kept in memory, besides those in use."""
@@ -34,7 +36,6 @@ class BlobContents(Mapping[str, bytes]):
         self.reader = BlobReader(state_store, location_prefix)
         self._cache: OrderedDict[str, bytes] = OrderedDict()
         self._size = 0
-        self._lock = threading.Lock()
 
     def __getitem__(self, digest: str) -> bytes:
         content = self._find(digest)
@@ -66,14 +67,14 @@ class BlobContents(Mapping[str, bytes]):
                     self._keep(each.digest, content)
 
     def _find(self, digest: str) -> bytes | None:
-        with self._lock:
+        with _lock:
             content = self._cache.get(digest)
             if content is not None:
                 self._cache.move_to_end(digest)
             return content
 
     def _keep(self, digest: str, content: bytes) -> None:
-        with self._lock:
+        with _lock:
             if digest not in self._cache:
                 self._cache[digest] = content
                 self._size += len(content)

@@ -9,7 +9,7 @@ import re
 import tempfile
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from functools import partial
-from typing import IO, Annotated, Any, TypeVar
+from typing import IO, Annotated, Any, Literal, TypeVar
 
 from fastapi import Query
 from pydantic import StringConstraints
@@ -17,7 +17,9 @@ from starlette.concurrency import iterate_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
-from holdfast.documents.export import ENVIRONMENT_VARIABLE, export_document
+from holdfast.documents.blobs import EMBED, OMIT, Attachments, DocumentBlobs, OmittedBlob
+from holdfast.documents.errors import DocumentTooLargeError
+from holdfast.documents.export import ENVIRONMENT_VARIABLE, bind_document, export_document
 from holdfast.errors import NotFoundError, short_repr
 from holdfast.server import schemas
 from holdfast.server.auth import get_authority
@@ -89,6 +91,10 @@ Tags = Annotated[
     Query(alias="tag", description="Add a tag, as K=V.", examples=[["reason=incident"]]),
 ]
 Redact = Annotated[bool, Query(description="Remove secrets, email addresses and phone numbers.")]
+EmbedOrOmit = Annotated[
+    Literal["embed", "omit"],
+    Query(description="Whether the document contains large values and attachments."),
+]
 DOCUMENT: dict[int | str, dict[str, Any]] = {
     200: {"model": schemas.Document, "description": "The document."}
 }
@@ -116,8 +122,12 @@ async def export_session(
     snapshot_id: SnapshotFilter = None,
     tag: Tags = None,
     redact: Redact = False,
+    attachments: EmbedOrOmit = EMBED,
 ) -> Response:
-    """Export a session, at its head or at a snapshot."""
+    """Export a session, at its head or at a snapshot.
+
+    Attachments that are too large to be embedded are 422: omit them, and download each.
+    """
     authority = get_authority(request)
     if agent_id is not None:
         authority.check(agent_id)
@@ -135,7 +145,9 @@ async def export_session(
         raise NotFoundError(f"no session {short_repr(session_id)}{owner}")
     if len(found) > 1:
         raise ambiguous_session(found)
-    return await send_document(request, context, found[0], snapshot_id, tag, redact=redact)
+    return await send_document(
+        request, context, found[0], snapshot_id, tag, redact=redact, attachments=attachments
+    )
 
 
 def ambiguous_session(found: list[SnapshotLocation]) -> Problem:
@@ -166,11 +178,17 @@ async def get_document(
     ] = NOW,
     tag: Tags = None,
     redact: Redact = False,
+    attachments: EmbedOrOmit = EMBED,
 ) -> Response:
-    """Export a session as a file download."""
+    """Export a session as a file download.
+
+    Attachments that are too large to be embedded are 422: omit them, and download each.
+    """
     location = await find_location(request, context, *path)
     snapshot_id = None if at == NOW else at
-    response = await send_document(request, context, location, snapshot_id, tag, redact=redact)
+    response = await send_document(
+        request, context, location, snapshot_id, tag, redact=redact, attachments=attachments
+    )
     name = UNSAFE_CHARACTERS.sub(
         "_", f"{location.session_id}{'' if at == NOW else '@' + at}"
     ).strip("._")
@@ -188,6 +206,7 @@ async def send_document(
     tags: list[str] | None,
     *,
     redact: bool,
+    attachments: Attachments,
 ) -> Response:
     """Respond with a document, or 304 if the client has it cached.
 
@@ -204,19 +223,26 @@ async def send_document(
     start, end = head.manifest.log_start, head.position
     environment = os.environ.get(ENVIRONMENT_VARIABLE)
     # Other processes make other documents of the same content.
-    tag = f"W/{make_etag(start, end, source, environment, tags, redact)}"
+    tag = f"W/{make_etag(start, end, source, environment, tags, redact, attachments)}"
     if is_cached(request, tag):
         return not_modified(tag)
     key = (location, head.generation, "document", tag)
     found = context.responses.get(key)
     if found is not None:
         return body_response(request, found)
-    document = await export_document(
-        context.archive, location, snapshot_id=snapshot_id, tags=read_tags(tags or [])
-    )
+    try:
+        document = await export_document(
+            context.archive,
+            location,
+            snapshot_id=snapshot_id,
+            tags=read_tags(tags or []),
+            attachments=attachments,
+        )
+    except DocumentTooLargeError as error:
+        raise too_much_to_embed(error) from error
     if redact:
         document = await run_in_thread(load_redactor(), document)
-    chunks = document.chunks()
+    chunks = document.chunks(attachments)
     body, is_whole = b"", False
     if document.snapshot.size_bytes <= MAX_IN_MEMORY:
         body, is_whole = await run_in_thread(read_chunks, chunks)
@@ -226,10 +252,21 @@ async def send_document(
     is_current = snapshot_id is not None or (
         (document.position, document.parent_id) == (end, source)
     )
+    if attachments == EMBED and any(each.is_omitted for each in document.blobs.entries):
+        is_current = False  # what is missing may be stored again
     found = CachedBody(body, tag if is_current else None)
     if is_current:
         context.responses.put(key, found, len(body) + BODY_OVERHEAD)
     return body_response(request, found)
+
+
+def too_much_to_embed(error: DocumentTooLargeError) -> Problem:
+    """Return the problem of a document whose attachments are too large to be embedded."""
+    return Problem(
+        422,
+        str(error),
+        hint="pass attachments=omit and download each blob, or export with the command line",
+    )
 
 
 def read_chunks(chunks: Iterator[bytes]) -> tuple[bytes, bool]:
@@ -272,12 +309,14 @@ async def import_session(
     allow_modified: Annotated[
         bool, Query(description="Accept an edited document, whose digest does not match.")
     ] = False,
+    attachments: EmbedOrOmit = EMBED,
     if_match: IfMatch = None,
 ) -> Response:
     """Import a document as a session.
 
     If the session exists, its state becomes the document's, and ``undo_snapshot_id`` is a snapshot
-    of the previous state.
+    of the previous state. Attachments that the document does not contain, or that are omitted, are
+    missing where they are read.
     """
     if agent_id is not None:
         get_authority(request).check(agent_id)
@@ -289,6 +328,9 @@ async def import_session(
         else:
             decoding = context.decoder.decode(file, allow_modified=allow_modified)
             found = await cancel_on_disconnect(request, decoding)
+    if attachments == OMIT:
+        left_out = [OmittedBlob(each.digest, each.size) for each in found.blobs.entries]
+        found = bind_document(found, DocumentBlobs(left_out))
     owner = found.agent_id if agent_id is None else agent_id
     get_authority(request).check(owner)
     with reject_invalid():

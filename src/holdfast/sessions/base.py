@@ -116,7 +116,7 @@ class BaseSession(Recorder):
     def unfinished(self) -> list[UnfinishedCall]:
         """Tool calls that have no result; models reject a conversation with such calls."""
         with self._guard:
-            return self._tool_calls.unfinished(self._store.snapshot())
+            return self._tool_calls.unfinished_with_arguments(self._store.snapshot())
 
     @property
     def blobs(self) -> BlobReader:

@@ -25,7 +25,7 @@ from holdfast.snapshots.incarnation import Incarnation, ReplacedError
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.session_state import MESSAGES, message_key, message_number
 from holdfast.state.diff import Changes, Pair
-from holdfast.state.snapshot import find_referring
+from holdfast.state.snapshot import Snapshot, find_referring
 from holdfast.state.store import Store
 from holdfast.stores.base import StateStore
 from holdfast.values.binary_encoding import decode
@@ -74,6 +74,8 @@ class LogTracker:
         self.tail = tail
         self.incarnation = incarnation
         self.blobs = BlobWriter(state_store, location.prefix)
+        self._read_ahead: Snapshot | None = None
+        """The state whose large values were read ahead."""
         self._tried_to_create = False
         """Whether the outcome of an attempt to create the session is unknown."""
 
@@ -96,7 +98,8 @@ class LogTracker:
     async def load_contents(self) -> None:
         """Read the large values of the state ahead, so that they are read without blocking.
 
-        Inside `keep_references`, nothing needs them.
+        Only those that are new since the last call: the cost depends on what changed. Inside
+        `keep_references`, nothing needs them.
 
         Raises:
             StateStoreError: The store failed.
@@ -105,12 +108,14 @@ class LogTracker:
         if is_keeping_references():
             return
         wanted: dict[BlobContents, set[BlobReference]] = {}
-        for data in find_referring(self.working.base):
+        state = self.working.base
+        for data in find_referring(state, self._read_ahead):
             if isinstance(data, ReferringData) and isinstance(data.contents, BlobContents):
                 found = find_references(decode(bytes(data)))
                 wanted.setdefault(data.contents, set()).update(found)
         for contents, references in wanted.items():
             await contents.load(sorted(references, key=lambda each: each.size))
+        self._read_ahead = state
 
     async def catch_up(self) -> None:
         """Like `refresh`, without checking that the session was not deleted or replaced."""

@@ -42,7 +42,7 @@ from holdfast.sessions.workspace_state import (
 from holdfast.workspaces.apply import apply_plan, lock_folder
 from holdfast.workspaces.compare import MAX_TEXT_SIZE, ReadContent, WorkspaceDiff, diff_files
 from holdfast.workspaces.entries import FileEntries, FileEntry
-from holdfast.workspaces.errors import WorkspaceChangedError, format_names
+from holdfast.workspaces.errors import WorkspaceChangedError, WorkspaceError, format_names
 from holdfast.workspaces.folder import Folder
 from holdfast.workspaces.paths import is_case_insensitive
 from holdfast.workspaces.plan import RestorePlan, compare_files, find_changed, plan_restore
@@ -246,6 +246,12 @@ class Workspace:
                 )
                 if dry_run:
                     return report
+                if not target and scan.files and not force:
+                    raise WorkspaceError(
+                        f"session {session.location.session_id} has no files at {short_repr(at)}: "
+                        f"a restore would remove all {len(scan.files):,} files in {self.folder}; "
+                        "choose a later state, or force the restore"
+                    )
                 if changed and not force:
                     raise WorkspaceChangedError(
                         f"folder {self.folder} changed since its last capture: "

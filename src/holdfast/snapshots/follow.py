@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import NoReturn, Self
@@ -39,6 +39,8 @@ CHECK_SECONDS = 30.0
 """Seconds after which a follower looks for a gap, in a log that does not grow."""
 PAGE_SIZE = 16
 """How many segments are read at once to catch up. They are in memory while the caller is slow."""
+LIST_SIZE = 1000
+"""How many keys are listed at once. On some stores, a listing reads all names of the log."""
 SINGLE_READS = 4
 """After so many segments that were read one by one, a page is read, which needs a listing."""
 LARGE = 256 * 1024
@@ -108,6 +110,8 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
         """Where the next segment starts. It may be before ``after``."""
         self._last_key: str | None = None
         """The key of the last segment that was read."""
+        self._listed: Sequence[str] = ()
+        """Keys of the next segments, if they were listed."""
         self._segments: deque[Segment] = deque()
         """Segments that were read, and not received yet."""
         self._problem: IntegrityError | NotFoundError | None = None
@@ -251,34 +255,34 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
         If one is damaged, the error is kept for when those before it are received.
         """
         is_page = self._found >= SINGLE_READS
-        count = 0
+        segments: list[Segment] = []
         started = time.monotonic()
         try:
             if is_page:
                 name = (self._log.prefix, self._position.seq)
-                page = await share_read(self._state_store, name, self._read_page)
+                page, self._listed = await share_read(self._state_store, name, self._read_page)
             else:
                 page = await self._read_next()
             if page:
                 async for segment in self._log.segments(self._position, page=page):
-                    self._segments.append(segment)
-                    count += 1
-                    if count == PAGE_SIZE:
+                    segments.append(segment)
+                    if len(segments) == PAGE_SIZE:
                         break
         except (IntegrityError, NotFoundError) as error:
             self._problem = error
-        if count:
-            last = self._segments[-1]
+        if segments:
+            self._segments.extend(segments)
+            last = segments[-1]
             self._position, self._last_key = Position(last.last, last.hash), last.key
             self._checked_at = time.monotonic()
             self._pause = FIRST_PAUSE
             if not self._is_woken:
                 self._poll.wake_others(last.key)
                 self._is_woken = True
-        else:
+        elif self._problem is None:
             self._poll.note_end(self._position.seq, started)
         self._read_seconds = time.monotonic() - started
-        is_more = count == (PAGE_SIZE if is_page else 1)
+        is_more = len(segments) == (PAGE_SIZE if is_page else 1)
         self._found = self._found + 1 if is_more else 0
 
     async def _read_next(self) -> SegmentPage:
@@ -293,11 +297,14 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
             raise self._pruned_error()
         return {}
 
-    async def _read_page(self) -> SegmentPage:
-        """List the next segments, and read them."""
-        page: SegmentPage = dict.fromkeys(await self._list_keys(PAGE_SIZE))
+    async def _read_page(self) -> tuple[SegmentPage, Sequence[str]]:
+        """Read the next segments; also return the keys that were listed after them."""
+        keys = self._listed
+        if not keys or keys[0] != self._log.key(self._position.seq + 1):
+            keys = await self._list_keys(LIST_SIZE)
+        page: SegmentPage = dict.fromkeys(keys[:PAGE_SIZE])
         page |= await self._state_store.get_many(page)
-        return page
+        return page, keys[PAGE_SIZE:]
 
     async def _list_keys(self, limit: int) -> list[str]:
         """List the keys of the next segments."""
@@ -309,7 +316,7 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
     async def _wait(self, end: float | None) -> bool:
         """Wait until it is time to read again; return False if the end comes first."""
         while True:
-            if self._state_store.wakes_other_processes:
+            if self._watch.hears_others:
                 pause = SAFETY_PAUSE
             else:
                 pause = max(self._pause, MIN_PAUSE_READS * self._read_seconds)

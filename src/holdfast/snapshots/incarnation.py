@@ -32,7 +32,7 @@ from typing import Self
 
 from holdfast.errors import ConflictError, IntegrityError, NotFoundError, StateStoreError
 from holdfast.log.event_log import Position
-from holdfast.log.segment import Segment
+from holdfast.log.segment import Segment, decode_segment
 from holdfast.log.timeline import LoadedState, Timeline
 from holdfast.snapshots.delete import Deletion, decode_deletion_mark
 from holdfast.snapshots.keys import SnapshotLocation, deletion_mark_key, index_key
@@ -236,12 +236,14 @@ class Incarnation:
         seen: Sequence[Segment],
         active_at: dt.datetime | None = None,
         sweeps: int | None = None,
+        written: Position | None = None,
     ) -> None:
         """Write segments and records, provided that this incarnation is still current.
 
         ``end`` is the head of the log as the writer knows it, and ``seen`` its last segment, both
         before this write. ``active_at`` is when the session was last active. ``sweeps`` is the
-        count of sweeps at which the blobs were stored that the segments refer to.
+        count of sweeps at which the blobs were stored that the segments refer to. ``written`` is
+        the head of the log after this write.
 
         Raises:
             ReplacedError: The session was deleted, replaced or pruned; nothing was written.
@@ -255,7 +257,7 @@ class Incarnation:
         for _ in range(ATTEMPTS):
             try:
                 if not self.state_store.conditional_put_many:
-                    await self._write_then_check(puts, records, end, seen)
+                    await self._write_then_check(puts, records, end, seen, written)
                     if active_at is not None and is_due:
                         await self._move_index(active_at)
                 elif active_at is not None and is_due:
@@ -294,7 +296,12 @@ class Incarnation:
         self._use(moved, etags[0])
 
     async def _write_then_check(
-        self, puts: Sequence[Put], records: Sequence[Put], end: Position, seen: Sequence[Segment]
+        self,
+        puts: Sequence[Put],
+        records: Sequence[Put],
+        end: Position,
+        seen: Sequence[Segment],
+        written: Position | None,
     ) -> None:
         """Write, then read the manifest, and delete what was written if it changed."""
         batch = [*puts, *records]
@@ -305,10 +312,40 @@ class Incarnation:
         try:
             await self.refresh(end, seen)
         except ConflictError:
+            if written is not None and await self._is_in_log(written):
+                # A prune saw the segment before this check, and must not lose it.
+                if not records or await self._is_pruned_at(end=written):
+                    return
+                batch, etags = batch[len(puts) :], etags[len(puts) :]
             for put, etag in zip(batch, etags, strict=True):
                 with suppress(ConflictError):
                     await self.state_store.delete(put.key, if_match=etag)
             raise
+
+    async def _is_pruned_at(self, *, end: Position) -> bool:
+        """Tell whether a prune made the log of this incarnation start at a position."""
+        stored = await read_manifest(self.state_store, self.location)
+        manifest = stored.manifest
+        if not manifest.is_created or manifest.incarnation != self.id:
+            return False
+        if end not in (manifest.log_start, manifest.pending_log_start):
+            return False
+        self._use(manifest, stored.etag)
+        return True
+
+    async def _is_in_log(self, end: Position) -> bool:
+        """Tell whether the log starts at a position or continues there."""
+        if await self._is_pruned_at(end=end):
+            return True
+        key = self.timeline().log.key(end.seq + 1)
+        entry = await self.state_store.get(key)
+        if entry is None or decode_segment(key, entry.value).prev != end.hash:
+            return False
+        stored = await read_manifest(self.state_store, self.location)
+        if not stored.manifest.is_created or stored.manifest.incarnation != self.id:
+            return False
+        self._use(stored.manifest, stored.etag)
+        return True
 
     async def refresh(
         self, end: Position, seen: Sequence[Segment], following: str | None = None

@@ -77,7 +77,12 @@ async def write_segment(
                 active_at = at
         if not refers:
             await incarnation.write(
-                [segment.put], records, end=segment.after, seen=seen, active_at=active_at
+                [segment.put],
+                records,
+                end=segment.after,
+                seen=seen,
+                active_at=active_at,
+                written=segment.end,
             )
         elif incarnation.state_store.conditional_put_many:
             await append_referring(incarnation, segment, records, blobs, seen, active_at)
@@ -148,7 +153,12 @@ async def append_held(
             if time.monotonic() - since < HOLD_AGE.total_seconds() / 2:
                 break
         await incarnation.write(
-            [segment.put], records, end=segment.after, seen=seen, active_at=active_at
+            [segment.put],
+            records,
+            end=segment.after,
+            seen=seen,
+            active_at=active_at,
+            written=segment.end,
         )
     except (ConflictError, NotFoundError):
         await delete_holds(state_store, held)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.snapshots.message_formats import (
@@ -16,6 +17,12 @@ from holdfast.snapshots.session_state import MESSAGES
 from holdfast.state.snapshot import Snapshot, encoded_changes
 from holdfast.state.store import Store
 from holdfast.values.binary_encoding import decode, unpack_raw
+from holdfast.values.references import (
+    ReferringData,
+    find_references,
+    is_keeping_references,
+    restore_value,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +34,10 @@ class UnfinishedCall:
     call_id: str
     tool: str
     arguments: Any = field(default=None, compare=False)
-    """The arguments as the message has them: JSON text with OpenAI, otherwise a dict."""
+    """The arguments as the message has them: JSON text with OpenAI, otherwise a dict.
+
+    Large parts are references, except in `Session.unfinished`.
+    """
 
     def __str__(self) -> str:
         which = f"the call {self.call_id}" if self.call_id else "a call"
@@ -47,6 +57,8 @@ class ToolCallIndex:
         """A state without unfinished calls, of which nothing is indexed yet."""
         self._parts: dict[str, tuple[list[UnfinishedCall], list[CallKey]]] = {}
         """Calls and results of each message that has any, by the message's key."""
+        self._contents: dict[str, Mapping[str, bytes]] = {}
+        """Where the large values of a message with calls are, by the message's key."""
         self._calls: dict[CallKey, dict[tuple[str, int], UnfinishedCall]] = {}
         """The calls that a result can be for, by message and index in it."""
         self._results: Counter[CallKey] = Counter()
@@ -65,7 +77,7 @@ class ToolCallIndex:
                 if key in self._parts:
                     self._remove(key)
                 if data is not None and may_have_calls(data):
-                    self._add(key, decode(data))
+                    self._add(key, data)
         self._seen = state
         found: dict[tuple[str, int], UnfinishedCall] = {}
         for call_key in self._open:
@@ -74,16 +86,34 @@ class ToolCallIndex:
             found.update(calls if call_key[0] else calls[self._results[call_key] :])
         return [found[index] for index in sorted(found)]
 
+    def unfinished_with_arguments(self, state: Snapshot) -> list[UnfinishedCall]:
+        """Return the same with the large values in their arguments, which are read.
+
+        Raises:
+            NotFoundError: A large value is not stored.
+
+        """
+        return [self._read_arguments(call) for call in self.unfinished(state)]
+
+    def _read_arguments(self, call: UnfinishedCall) -> UnfinishedCall:
+        contents = self._contents.get(call.message)
+        if contents is None or is_keeping_references() or not find_references(call.arguments):
+            return call
+        return replace(call, arguments=restore_value(call.arguments, contents))
+
     def start_finished(self, state: Snapshot) -> None:
         """Start at a state that is known to have no unfinished calls, without reading it."""
         if len(self._seen) == 0:
             self._finished = state
 
-    def _add(self, key: str, message: Any) -> None:
+    def _add(self, key: str, data: bytes) -> None:
+        message = decode(bytes(data))  # blobs stay references: an image is not read
         calls = [UnfinishedCall(key, *each) for each in find_tool_calls(message)]
         results = list(find_tool_results(message))
         if calls or results:
             self._parts[key] = calls, results
+        if calls and isinstance(data, ReferringData):
+            self._contents[key] = data.contents
         for number, call in enumerate(calls):
             self._calls.setdefault(key_of_call(call), {})[key, number] = call
         self._results.update(results)
@@ -91,6 +121,7 @@ class ToolCallIndex:
 
     def _remove(self, key: str) -> None:
         calls, results = self._parts.pop(key)
+        self._contents.pop(key, None)
         for number, call in enumerate(calls):
             del self._calls[key_of_call(call)][key, number]
         self._results.subtract(results)

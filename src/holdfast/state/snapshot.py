@@ -269,8 +269,14 @@ def find_containing(state: Snapshot, part: bytes) -> list[tuple[str, str, bytes]
     return found
 
 
-def find_referring(state: Snapshot) -> list[bytes]:
-    """Return the encoded values that refer to blobs in a store."""
+def find_referring(state: Snapshot, base: Snapshot | None = None) -> list[bytes]:
+    """Return the encoded values that refer to blobs in a store; with ``base``, the changed ones."""
+    if base is not None:
+        return [
+            value
+            for _, _, value in encoded_changes(state, base)
+            if value is not None and type(value) is ReferringData
+        ]
     found: list[bytes] = []
     for _, trie in _list_tries(state._root):
         for leaf in list_leaves(trie.root):

@@ -11,6 +11,7 @@ import pytest
 from holdfast import Catalog, RetentionPolicy, Session, SnapshotArchive, SnapshotLocation
 from holdfast.snapshots import incarnation
 from holdfast.snapshots.catalog import follow
+from holdfast.snapshots.keys import index_key
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.watch import HUB
 from support.async_tests import async_test
@@ -140,6 +141,27 @@ async def test_commit_to_an_old_session_moves_its_index_entry(monkeypatch):
             for number in (0, 3, 5):
                 await commit(other, f"old_{number}", value=2)
             assert sorted(await task) == [f"committed bot/old_{number} 3" for number in (0, 3, 5)]
+
+
+@pytest.mark.usefixtures("polling")
+@async_test
+async def test_stale_index_key_counts_once():
+    content = MemoryStateStore()
+    store = ObservedStore()
+    store._entries, store._keys, store._lock = content._entries, content._keys, content._lock
+    async with store:
+        session = await commit(content)
+        async with aclosing(Catalog(store).follow()) as changes:
+            task = await start(changes)
+            later = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
+            await content.put(index_key(session.location, later), b"{}")
+            await asyncio.sleep(0.1)
+            manifest = session.location.manifest_key
+            store.forget()
+            await asyncio.sleep(0.1)
+            assert manifest not in store.read
+            await commit(content, "ses_2")
+            assert await task == ["created bot/ses_2 2"]
 
 
 @pytest.mark.usefixtures("polling")

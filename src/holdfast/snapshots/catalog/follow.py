@@ -116,17 +116,17 @@ class CatalogFollower:
                 early = ()
                 if is_poll:
                     changed |= await self._poll()
-                count = 0
+                changes: list[SessionChange] = []
                 for batch in split_batches(list(changed), BATCH_SIZE):
-                    for change in await self._read_changes(batch):
-                        count += 1
-                        yield change
+                    changes += await self._read_changes(batch)
                 if is_poll:
                     now = time.monotonic()
-                    pause = FIRST_PAUSE if count else min(2 * pause, MAX_PAUSE)
-                    if watch.hears_others:
+                    pause = FIRST_PAUSE if changes else min(2 * pause, MAX_PAUSE)
+                    if self._state_store.wakes_other_processes:
                         pause = SAFETY_PAUSE
                     next_poll = now + max(pause, (now - started) / MAX_SHARE)
+                for change in changes:
+                    yield change
 
     # ----------------------------------------------------------------------------------- polling
 
@@ -205,8 +205,12 @@ class CatalogFollower:
             return None
         location, active_at = parsed
         known = self._known.get(location)
-        is_moved = known is None or known.active_at is None or active_at > known.active_at
-        return location if is_moved else None
+        if known is None:
+            return location
+        if known.active_at is not None and active_at <= known.active_at:
+            return None
+        known.active_at = active_at  # a stale key, which a crash left, counts once
+        return location
 
     async def _find_active(self) -> set[SnapshotLocation]:
         """Return the recently active sessions that have a next segment."""
@@ -260,9 +264,11 @@ class CatalogFollower:
         known = self._known.get(location)
         is_new = known is None or known.incarnation not in (None, manifest.incarnation)
         is_same = known is not None and not is_new and known.seq == seq
-        if not is_same or known is None or known.active_at != manifest.active_at:
-            self._known[location] = KnownSession(manifest.active_at, manifest.incarnation, seq)
+        times = [manifest.active_at, None if known is None else known.active_at]
+        active_at = max(filter(None, times), default=None)
+        if known is None or known.active_at != manifest.active_at or not is_same:
             self._active[location] = time.monotonic() + ACTIVE_SECONDS
+        self._known[location] = KnownSession(active_at, manifest.incarnation, seq)
         if is_same:
             return None
         return SessionChange(location, "created" if is_new else "committed", seq)

@@ -1,7 +1,7 @@
 """``LISTEN``: a connection that receives the notifications of all writes to a table.
 
 It holds a shared lock while it listens. Writers test that lock, and notify only if it is held: see
-``NOTIFY_WRITE`` in statements.py.
+``NOTIFY`` in statements.py.
 """
 
 from __future__ import annotations

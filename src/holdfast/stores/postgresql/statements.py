@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from hashlib import sha256
 
-from psycopg.sql import SQL, Identifier, Literal
+from psycopg.sql import SQL, Composable, Identifier, Literal
 
 from holdfast.stores.postgresql.connection import (
     BYTEA,
@@ -88,10 +88,16 @@ WRITE = """WITH step AS MATERIALIZED (
     ON CONFLICT (head, tail_digest) DO UPDATE SET etag = excluded.etag, value = excluded.value
 ), token AS (
     INSERT INTO {tokens} (token)
-    SELECT token FROM unnest($8::text[]) WITH ORDINALITY AS written (token, call)
-    WHERE call - 1 <> ALL (ARRAY(SELECT call FROM conflict))
+    SELECT token FROM {written} WHERE CASE
+        WHEN call - 1 = ANY (ARRAY(SELECT call FROM conflict)) THEN false ELSE {notify}
+    END
 )
 SELECT number, found FROM conflict"""
+
+# The tokens of the calls, and their notifications.
+WRITTEN = """unnest($8::text[]) WITH ORDINALITY AS written (token, call)"""
+WRITTEN_NOTIFIED = """unnest($8::text[], $9::text[])
+    WITH ORDINALITY AS written (token, notification, call)"""
 
 # Returns the etag that was found. An empty $3 is no condition.
 DELETE = """WITH held AS MATERIALIZED (
@@ -100,28 +106,19 @@ DELETE = """WITH held AS MATERIALIZED (
     DELETE FROM {entries} WHERE head = $1 AND tail_digest = $2
     AND EXISTS (SELECT 1 FROM held WHERE $3 IN ('', held.etag)) RETURNING 1
 ), token AS (
-    INSERT INTO {tokens} (token) SELECT $4 FROM deleted
+    INSERT INTO {tokens} (token) SELECT $4 FROM deleted WHERE {notify}
 )
 SELECT etag FROM held"""
 
-# Added to a statement that writes. PostgreSQL sends notifications when a transaction commits, and
-# serializes the commits that send any. So there are none unless a store listens, which then holds
-# the lock (listener.py). The function never returns NULL, so this adds no rows.
-NOTIFY_WRITE = """
-UNION ALL SELECT NULL, NULL
-FROM unnest($9::text[]) WITH ORDINALITY AS written (notification, call)
-WHERE CASE
-    WHEN call - 1 = ANY (ARRAY(SELECT call FROM conflict)) OR ({is_unheard}) THEN false
-    ELSE pg_notify({channel}, notification) IS NULL
+# A condition that is always true and sends a notification, when the transaction commits. PostgreSQL
+# serializes the commits that send any, so nothing is sent unless a store listens: it holds the lock
+# (listener.py). The lock is tried and given back in one expression, so that it is never kept.
+NOTIFY = """CASE
+    WHEN (SELECT CASE
+        WHEN pg_try_advisory_lock({lock}) THEN pg_advisory_unlock({lock}) ELSE false
+    END) THEN true
+    ELSE pg_notify({channel}, {notification}) IS NOT NULL
 END"""
-NOTIFY_DELETE = """
-UNION ALL SELECT NULL FROM deleted WHERE CASE
-    WHEN ({is_unheard}) THEN false
-    ELSE pg_notify({channel}, $5) IS NULL
-END"""
-# Both in one expression, so that the lock is never kept.
-IS_UNHEARD = """SELECT CASE WHEN pg_try_advisory_lock({lock}) THEN pg_advisory_unlock({lock})
-ELSE false END"""
 
 FIND_DONE = """SELECT 1 FROM {tokens} WHERE token = $1"""
 # One writer at a time, so that two do not wait for each other, and a limited number at once.
@@ -152,27 +149,26 @@ class Statements:
         self.channel = self.entry_table
         self.listener_lock = name_lock(f"holdfast: listen to {self.channel}")
         entries, tokens = Identifier(*names), Identifier(*names[:-1], self.token_table)
-        writing = {
-            "entries": entries,
-            "tokens": tokens,
-            "channel": Literal(self.channel),
-            "is_unheard": SQL(IS_UNHEARD).format(lock=Literal(self.listener_lock)),
-        }
         self.get = Statement.build("read", GET, TEXT_ARRAY, BYTEA_ARRAY, entries=entries)
         self.write = Statement.build(
             "write",
-            WRITE + NOTIFY_WRITE if notifies else WRITE,
+            WRITE,
             *(TEXT_ARRAY, BYTEA_ARRAY, TEXT_ARRAY, INT4_ARRAY),
             *(TEXT_ARRAY, TEXT_ARRAY, BYTEA_ARRAY, TEXT_ARRAY),
             *((TEXT_ARRAY,) if notifies else ()),
-            **writing,
+            entries=entries,
+            tokens=tokens,
+            written=SQL(WRITTEN_NOTIFIED if notifies else WRITTEN),
+            notify=self._notify(SQL("notification")),
         )
         self.delete = Statement.build(
             "write",
-            DELETE + NOTIFY_DELETE if notifies else DELETE,
+            DELETE,
             *(TEXT, BYTEA, TEXT, TEXT),
             *((TEXT,) if notifies else ()),
-            **writing,
+            entries=entries,
+            tokens=tokens,
+            notify=self._notify(SQL("$5")),
         )
         self.page = Statement.build("page", PAGE, TEXT, TEXT, INT8, entries=entries)
         self.page_below = Statement.build(
@@ -185,6 +181,15 @@ class Statements:
             entries.as_string(): SQL(CREATE_ENTRIES).format(entries=entries).as_string(),
             tokens.as_string(): SQL(CREATE_TOKENS).format(tokens=tokens).as_string(),
         }
+
+    def _notify(self, notification: SQL) -> Composable:
+        if not self.notifies:
+            return SQL("true")
+        return SQL(NOTIFY).format(
+            lock=Literal(self.listener_lock),
+            channel=Literal(self.channel),
+            notification=notification,
+        )
 
 
 def name_lock(name: str) -> int:
