@@ -18,7 +18,7 @@ from holdfast import (
     Session,
     SnapshotArchive,
 )
-from holdfast.snapshots import SessionSnapshot, SnapshotLocation
+from holdfast.snapshots import SessionSnapshot, SnapshotLocation, incarnation
 from holdfast.stores import local
 from holdfast.stores.memory import MemoryStateStore
 from support.interleaving import Actor, ScheduledStore, run_schedule
@@ -56,10 +56,10 @@ async def build():
 BUILT, FIRST = asyncio.run(build())
 
 
-def copy_store():
-    """Return a copy of the store."""
+def copy_store(built=BUILT):
+    """Return a copy of a store."""
     store = MemoryStateStore()
-    store._entries, store._keys = copy.copy(BUILT._entries), copy.copy(BUILT._keys)
+    store._entries, store._keys = copy.copy(built._entries), copy.copy(built._keys)
     return store
 
 
@@ -144,13 +144,25 @@ async def delete(store):
     return {}
 
 
-async def recreate(store):
-    """Delete the session, and create it with the same content."""
-    await delete(store)
+async def save_number(store):
+    session = await open_session(store)
+    session.set("number", 1)
+    await session.save()
+    return {"ses_1": {"number": 1}}
+
+
+async def create(store):
+    """Create the session with the same content, if it is deleted."""
     session = await open_session(store)
     session.set("mine", await session.attach(OLD))
     await session.commit(on_conflict="rebase")
     return {"ses_1": {"mine": OLD}}
+
+
+async def recreate(store):
+    """Delete the session, and create it with the same content."""
+    await delete(store)
+    return await create(store)
 
 
 SCENARIOS = [
@@ -166,6 +178,7 @@ SCENARIOS = [
     (recreate, prune),
     (recreate, delete),
     (recreate, recreate),
+    (save_number, prune),
     (set_old_again, recreate),
     (restore_first, recreate),
     (restore_first, prune, set_old_again),
@@ -180,9 +193,14 @@ DELETING = {delete, recreate}
 # ------------------------------------------------------------------------------------- checks
 
 
-def check_schedule(kind, scenario, schedule, killed=()):
+def len_calls(kind, work, inner=BUILT):
+    """Return how many store calls an actor makes alone."""
+    return Actor(work(ScheduledStore(copy_store(inner), **KINDS[kind]))).run()
+
+
+def check_schedule(kind, scenario, schedule, killed=(), inner=BUILT):
     """Run a scenario, and check what is stored and what was acknowledged."""
-    inner = copy_store()
+    inner = copy_store(inner)
     actors = [Actor(each(ScheduledStore(inner, **KINDS[kind]))) for each in scenario]
     run_schedule(actors, schedule, killed)
     is_deleting = bool(DELETING & {*scenario})
@@ -236,12 +254,55 @@ SCHEDULES = st.lists(
     st.sampled_from(SCENARIOS),
     SCHEDULES,
     st.sets(st.integers(0, 2), max_size=1),
+    st.booleans(),
 )
-def test_no_schedule_leaves_a_reference_without_its_blob(kind, scenario, schedule, killed):
+def test_no_schedule_leaves_a_reference_without_its_blob(
+    kind, scenario, schedule, killed, moves_index
+):
     count = len(scenario)
-    check_schedule(
-        kind,
-        scenario,
-        [(at % count, calls) for at, calls in schedule],
-        {at % count for at in killed},
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        resolution = dt.timedelta(0) if moves_index else dt.timedelta(days=1)
+        patch.setattr(incarnation, "ACTIVITY_RESOLUTION", resolution)
+        check_schedule(
+            kind,
+            scenario,
+            [(at % count, calls) for at, calls in schedule],
+            {at % count for at in killed},
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("scenario", [(set_old_again, prune), (restore_first, prune)])
+def test_a_prune_between_any_two_calls_of_a_writer(kind, scenario):
+    """The prune runs there, and the writer is continued, or was killed."""
+    calls = len_calls(kind, scenario[0])
+    assert calls > 5
+    for at in range(calls + 1):
+        check_schedule(kind, scenario, [(0, at), (1, 1000)])
+        check_schedule(kind, scenario, [(0, at), (1, 1000)], killed=[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_writer_between_any_two_calls_of_a_prune(kind):
+    calls = len_calls(kind, prune)
+    assert calls > 30
+    for at in range(0, calls + 1, 2):
+        check_schedule(kind, (prune, set_old_again), [(0, at), (1, 1000)])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_deletion_and_a_creation_between_any_two_calls_of_each_other(kind):
+    for at in range(len_calls(kind, delete) + 1):
+        check_schedule(kind, (delete, create), [(0, at), (1, 1000)])
+    inner = copy_store()
+    Actor(delete(ScheduledStore(inner))).run()
+    for at in range(len_calls(kind, create, inner) + 1):
+        check_schedule(kind, (create, delete), [(0, at), (1, 1000)], inner=inner)
+
+
+@pytest.mark.parametrize("kind", ["atomic", "plain"])
+def test_a_commit_that_a_killed_prune_has_seen_is_kept(kind):
+    """Without conditions a commit may see only after its write that its log was pruned."""
+    for at in range(5, len_calls(kind, save_number) + 1):
+        for calls in range(14, 32, 4):
+            check_schedule(kind, (save_number, prune), [(0, at), (1, calls)], killed=[1])

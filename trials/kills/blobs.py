@@ -131,7 +131,9 @@ def wait_for_companion(task: Task) -> None:
     end = time.monotonic() + PATIENCE
     while path.exists() and time.monotonic() < end:
         with suppress(psutil.NoSuchProcess):
-            if psutil.Process(int(path.read_text())).status() != psutil.STATUS_ZOMBIE:
+            companion = psutil.Process(int(path.read_text()))
+            # Of a killed process, a thread may be in the middle of a call to the disk.
+            if companion.status() != psutil.STATUS_ZOMBIE or companion.num_threads() > 1:
                 time.sleep(0.02)
                 continue
         path.unlink()

@@ -17,9 +17,8 @@ import json
 import logging
 import re
 from collections.abc import Iterable
-from contextlib import suppress
 
-from holdfast.errors import ConflictError, StateStoreError
+from holdfast.errors import StateStoreError
 from holdfast.ids import new_id
 from holdfast.stores.base import StateStore
 from holdfast.stores.batch_read import iterate_entries, require_entry, split_batches
@@ -78,16 +77,28 @@ async def read_holds(state_store: StateStore, location_prefix: str, now: dt.date
         StateStoreError: The store failed.
 
     """
-    prefix = holds_prefix(location_prefix)
-    keys = [key async for key in state_store.list(prefix) if HOLD_NAME.fullmatch(key, len(prefix))]
     held: set[str] = set()
-    async for key, entry in iterate_entries(state_store, keys):
-        if is_expired(key[len(prefix) :], now):
-            with suppress(ConflictError):  # deleted by a concurrent sweep
-                await state_store.delete(key)
-        else:
-            held |= find_tokens(require_entry(entry).value)
+    keys = await list_holds(state_store, location_prefix, now)
+    async for _, entry in iterate_entries(state_store, keys):
+        held |= find_tokens(require_entry(entry).value)
     return held
+
+
+async def list_holds(state_store: StateStore, location_prefix: str, now: dt.datetime) -> list[str]:
+    """Return the keys of all holds, and delete those that expired.
+
+    Raises:
+        StateStoreError: The store failed.
+
+    """
+    prefix = holds_prefix(location_prefix)
+    keys: list[str] = []
+    expired: list[str] = []
+    async for key in state_store.list(prefix):
+        if HOLD_NAME.fullmatch(key, len(prefix)):
+            (expired if is_expired(key[len(prefix) :], now) else keys).append(key)
+    await delete_holds(state_store, expired)
+    return keys
 
 
 def is_expired(name: str, now: dt.datetime) -> bool:

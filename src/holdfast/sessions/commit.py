@@ -20,7 +20,13 @@ from holdfast.log.event_log import Position, PreparedSegment
 from holdfast.log.timeline import Timeline
 from holdfast.sessions.backoff import CommitAttempts, Contention
 from holdfast.sessions.event_view import LogTail
-from holdfast.sessions.rebase import RELOAD, LogTracker, OnConflict
+from holdfast.sessions.rebase import (
+    NOT_WRITTEN,
+    RELOAD,
+    WERE_WRITTEN,
+    LogTracker,
+    OnConflict,
+)
 from holdfast.sessions.working_state import CommitPoint, WorkingState
 from holdfast.snapshots.incarnation import Incarnation, ReplacedError
 from holdfast.snapshots.keys import SnapshotLocation
@@ -174,7 +180,9 @@ class Committer(LogTracker):
                 await self._adopt()
                 return False
             if isinstance(error, ReplacedError):
-                raise self.stale_error(str(error), remedy=RELOAD) from error
+                # An earlier attempt whose response was lost may have been pruned since.
+                outcome = WERE_WRITTEN if await self._is_own_tombstone() else NOT_WRITTEN
+                raise self.stale_error(str(error), outcome=outcome, remedy=RELOAD) from error
             raise
         working.committed(point, segment.end)
         self.tail.add(segment.segment)

@@ -92,9 +92,9 @@ class SessionFiles:
         ]
         removed = [key for space, key in diff["removed"] if space == FILES]
         if set_ or removed:
-            entries = {
-                path: entry for path, entry in self._entries.items() if path not in {*removed}
-            }
+            entries = dict(self._entries)
+            for path in removed:
+                del entries[path]
             for path in set_:
                 entries[validate_path(path)] = decode_entry(path, state.get(FILES, path))
             validate_tree(entries)

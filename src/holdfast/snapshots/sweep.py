@@ -22,7 +22,7 @@ import logging
 import random
 from dataclasses import dataclass, field, replace
 
-from holdfast.blobs.holds import read_holds
+from holdfast.blobs.holds import list_holds, read_holds
 from holdfast.blobs.keys import blobs_prefix, parse_chunk_key
 from holdfast.blobs.reader import CHUNKS_PER_READ
 from holdfast.errors import ConflictError, IntegrityError
@@ -74,6 +74,7 @@ async def sweep_blobs(
     before = (await read_manifest(state_store, location)).manifest
     candidates = await find_candidates(state_store, location, before, stored)
     if not candidates:
+        await list_holds(state_store, location.prefix, now)  # deletes those that expired
         return SweepResult()
     chunks = {
         digest: await read_chunks(state_store, keys) for digest, keys in sorted(candidates.items())

@@ -16,7 +16,8 @@ CONNECT_HINTS = {
     r"permission denied": "grant the role CONNECT on the database",
     r"invalid (\S+ )?value|invalid port": "check the options of the URL; those that are not the "
     "store's own are libpq's",
-    r"SSL|certificate": "check the options sslmode and sslrootcert of the URL",
+    # Not the answer of a server that is starting up or shutting down.
+    r"SSL(?! exchange)|certificate": "check the options sslmode and sslrootcert of the URL",
 }
 
 # SQLSTATEs or their classes. An error that rolled the transaction back for certain is not UNKNOWN.

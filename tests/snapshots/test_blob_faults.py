@@ -1,0 +1,121 @@
+"""Faults at every store call of a commit with blobs, and of a sweep."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+
+import pytest
+
+from holdfast import ConflictError, RetentionPolicy, Session, SnapshotArchive, StateStoreError
+from holdfast.blobs.reader import BlobReader
+from support.async_tests import async_test
+from support.faults import Crash, Fault, FaultyStateStore
+from support.observed_store import ObservedStore
+
+LARGE = "large ".ljust(70_000, "x")
+POLICY = RetentionPolicy(last=1)
+FAULTS = [
+    ("error", False, "reads"),
+    ("error", False, "writes"),
+    ("unknown", False, "writes"),
+    ("unknown", True, "writes"),
+    ("cancelled", True, "writes"),
+    ("crash", False, "writes"),
+    ("crash", True, "writes"),
+]
+FAILURES = (StateStoreError, asyncio.CancelledError)
+
+
+async def open_session(store):
+    return await Session.open(store, agent_id="bot", session_id="ses_1")
+
+
+async def prune(store, later=dt.timedelta(0)):
+    session = await open_session(store)
+    now = dt.datetime.now(dt.UTC) + later
+    return await SnapshotArchive(store).prune(location=session.location, policy=POLICY, now=now)
+
+
+async def save_again(session):
+    """Repeat a save; its events may have been written, although the response was lost."""
+    try:
+        await session.save()
+    except ConflictError as error:  # and pruned since
+        return "pending events were written, and the response was lost" in str(error)
+    return True
+
+
+async def check_stored(store, *, values):
+    """Check that nothing is damaged, now and after a prune, and that nothing is left over then."""
+    session = await open_session(store)
+    archive = SnapshotArchive(store)
+    for _ in range(2):
+        session = await open_session(store)
+        for key, value in values.items():
+            assert session.get(key) == value
+        found = await archive.verify(location=session.location)
+        assert found.damage == []
+        await prune(store, later=dt.timedelta(hours=1))
+    assert (await archive.verify(location=session.location)).unreferenced_blobs == []
+    assert store.keys_with("blob_holds") == []
+
+
+@pytest.mark.parametrize("is_new", [False, True], ids=["existing", "new"])
+@pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "plain"])
+@async_test
+async def test_a_commit_with_blobs_survives_a_fault_at_any_call(atomic, is_new):
+    faults = 0
+    for kind, done, of in FAULTS:
+        for at in range(1, 100):
+            inner = ObservedStore()
+            if not is_new:
+                first = await open_session(inner)
+                first.set("old", LARGE + "old")
+                await first.save()
+            store = FaultyStateStore(inner, atomic=atomic)
+            session = await open_session(store)
+            session.set("image", LARGE)
+            image = await session.attach(b"attached")
+            session.set("attached", image)
+            store.plan(Fault(at, kind, done, of))
+            try:
+                await session.save()
+            except Crash:
+                await check_stored(inner, values={})
+                continue
+            except FAILURES:
+                # Another process prunes in between; the writer repeats its commit.
+                if inner.keys_with("/manifest"):
+                    await prune(inner)
+                assert await save_again(session)
+            if not store.faults:
+                break
+            faults += 1
+            await check_stored(inner, values={"image": LARGE, "attached": image})
+            assert await (await open_session(inner)).read_attachment(image) == b"attached"
+    assert faults > 6
+
+
+@pytest.mark.parametrize("atomic", [True, False], ids=["atomic", "plain"])
+@async_test
+async def test_a_sweep_survives_a_fault_at_any_call(atomic):
+    for kind, done, of in FAULTS:
+        for at in range(1, 200):
+            inner = ObservedStore()
+            session = await open_session(inner)
+            for number in range(3):
+                session.set("image", LARGE + str(number))
+                await session.save()
+            store = FaultyStateStore(inner, atomic=atomic)
+            store.plan(Fault(at, kind, done, of))
+            try:
+                await prune(store)
+            except (*FAILURES, ConflictError, Crash):
+                pass
+            if not store.faults:
+                assert at > 10
+                break
+            await check_stored(inner, values={"image": LARGE + "2"})
+            left = [each async for each in BlobReader(inner, session.location.prefix).list()]
+            assert len(left) == 1
