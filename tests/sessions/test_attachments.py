@@ -35,8 +35,9 @@ def list_blob_keys(state_store):
     return state_store.keys_with("/blobs/")
 
 
+@pytest.mark.parametrize("new_state_store", ["sqlite", "files"], indirect=True)
 @async_test
-async def test_an_attachment_is_a_value_on_every_backend(new_state_store):
+async def test_an_attachment_is_a_value(new_state_store):
     async with new_state_store() as state_store:
         session = await open_session(state_store)
         image = await session.attach(IMAGE, media_type="image/png", name="chart.png")

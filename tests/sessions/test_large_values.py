@@ -66,6 +66,8 @@ def list_blob_keys(state_store):
 async def test_large_values_come_back_on_every_backend(new_state_store, no_cache):
     async with new_state_store() as state_store:
         session = await make_session(state_store)
+        chart = await session.attach(IMAGE[1:])
+        session.set("chart", chart)
         saved = await session.save()
         check_values(session)
     async with new_state_store() as state_store:
@@ -79,6 +81,7 @@ async def test_large_values_come_back_on_every_backend(new_state_store, no_cache
         await again.commit()
         await again.restore(saved.snapshot_id)
         check_values(again)
+        assert b"".join(await collect(again.stream_attachment(chart))) == IMAGE[1:]
         fork = await again.fork("what-if")
         check_values(fork)
         loaded = await SnapshotArchive(state_store).load_snapshot(location=fork.location)
@@ -86,7 +89,9 @@ async def test_large_values_come_back_on_every_backend(new_state_store, no_cache
         assert (await again.verify()).damage == []
         assert (await fork.verify()).damage == []
     async with new_state_store() as state_store:
-        check_values(await open_session(state_store, "what-if"))
+        fork = await open_session(state_store, "what-if")
+        check_values(fork)
+        assert await fork.read_attachment(fork.get("chart")) == IMAGE[1:]
 
 
 @pytest.mark.parametrize("backend", ["memory", "postgresql", "redis"])

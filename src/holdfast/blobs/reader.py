@@ -100,8 +100,8 @@ class BlobReader:
     def missing_error(self, digest: str) -> NotFoundError:
         """Return the error for a blob that is not stored."""
         return NotFoundError(
-            f"blob {digest} in {self.location_prefix} is not stored: it was omitted from an export, "
-            "deleted, or pruned since the session was read; restore it from a backup, import a "
+            f"blob {digest} in {self.location_prefix} is not stored: it was omitted from an export "
+            "or deleted, or pruned since the session was read; restore it from a backup, import a "
             "document that embeds it, or reload the session"
         )
 
