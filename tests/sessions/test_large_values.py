@@ -370,6 +370,19 @@ async def test_a_whole_state_with_large_values_is_saved_and_an_equal_one_costs_n
 
 
 @async_test
+async def test_a_snapshot_of_another_store_brings_its_large_values_along(no_cache):
+    session = await make_session(MemoryStateStore())
+    loaded = await session.archive.load_snapshot(location=session.location)
+    target = MemoryStateStore()
+    await save(SnapshotArchive(target), loaded, session.location, is_latest=True)
+    other = await open_session(target)
+    check_values(other)
+    other.delete("value")
+    await other.restore(loaded)
+    assert (await reopen_session(other)).get("value") == VALUE
+
+
+@async_test
 async def test_a_loaded_snapshot_is_a_store_with_its_values(no_cache):
     session = await make_session(MemoryStateStore())
     loaded = await session.archive.load_snapshot(location=session.location)
