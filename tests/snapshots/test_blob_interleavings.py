@@ -254,7 +254,7 @@ SCHEDULES = st.lists(
 )
 
 
-@example("atomic", (restore_first, prune, set_old_again), [(2, 9)], set(), False)  # noqa: FBT003
+@example("atomic", (restore_first, prune, set_old_again), [(2, 9)], set(), False)
 @given(
     st.sampled_from(sorted(KINDS)),
     st.sampled_from(SCENARIOS),
