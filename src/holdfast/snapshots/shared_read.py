@@ -74,7 +74,7 @@ class SharedPoll:
         self._seq, self._checked_at = seq, checked_at
 
     def wake_others(self, key: str) -> None:
-        """Wake the other followers, because a key was found that nobody was woken for."""
+        """Wake the other followers, because a key was found for which no follower was woken."""
         if self.followers > 1:
             report_writes([key])
 
