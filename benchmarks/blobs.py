@@ -159,6 +159,7 @@ def make_rows(name: str, found: list[tuple[dict[str, Times], float, float]]) -> 
         }
         row = Row(f"{name}, {title}", "ms", {LIMIT: statistics.median(medians[WITHOUT])})
         row.times[OURS] = statistics.median(medians[WITH])
+        row.target = 1.0 if what == "save" else None
         rows.append(row)
         if len(found) > 1:
             ranges = [f"{who} {describe_range(medians[who])} ms" for who in (WITHOUT, WITH)]

@@ -95,7 +95,8 @@ class Arena:
 
     def __init__(self, folder: Path, count: int, rng: random.Random) -> None:
         self.rng = rng
-        self.names = [f"pkg{n % 10}/mod{n // 100}/file{n % 100}.py" for n in range(count)]
+        # 20 files per folder, on two levels.
+        self.names = [f"pkg{n // 1000}/mod{n // 20}/file{n % 20}.py" for n in range(count)]
         self.folders = {PEER: folder / "git", OURS: folder / "holdfast"}
         for place in self.folders.values():
             for number, name in enumerate(self.names):

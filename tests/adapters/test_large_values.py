@@ -12,6 +12,7 @@ import pytest
 from holdfast import Session
 from holdfast.blobs import contents as contents_module
 from support.async_tests import async_test
+from support.conversations import reopen_session
 from support.images import BASE64, DATA_URL, IMAGE, SAVES, TEXT, check_stored_once
 from support.observed_store import ObservedStore
 
@@ -263,9 +264,12 @@ async def test_agent_framework_checkpoints():
         store, agent_id="agent-framework", session_id="flow", must_exist=True
     )
     assert (await session.verify()).ok
-    await session.fork("other")
-    found = await HoldfastCheckpointStorage(store).get_latest(workflow_name="other")
-    assert found is None or found.state["image"] == IMAGE
+    fork = await session.fork("other")
+    again = await reopen_session(fork)
+    assert again.snapshot().digest == session.snapshot().digest
+    await again.restore(again.log.head.seq)
+    assert (await again.verify()).ok
+    assert IMAGE in [value for _, _, value in again.snapshot().items()]
 
 
 @async_test
@@ -290,3 +294,12 @@ async def test_agent_framework_history():
     assert store.bytes <= 1.05 * size + 300_000
     again = HoldfastHistoryProvider(store)
     assert exact(await again.get_messages("ses")) == exact(messages)
+    session = await Session.open(store, agent_id=again.agent_id, session_id="ses", must_exist=True)
+    saved = await session.save()
+    await again.save_messages("ses", [Message("user", ["later"])])
+    await session.refresh()
+    await session.restore(saved.snapshot_id)
+    await session.fork("other")
+    for name in ("ses", "other"):
+        found = await HoldfastHistoryProvider(store).get_messages(name)
+        assert exact(found) == exact(messages)

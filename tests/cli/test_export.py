@@ -264,6 +264,17 @@ def test_attachments_are_embedded_or_in_a_folder_or_omitted(run, blobs, tmp_path
         assert (tmp_path / f"{name}.blobs").is_dir() == (mode == "folder")
         ran = run("state", "import", name, "--store", f"sqlite:///{tmp_path}/{mode}.db")
         assert ran.code == 0
+        imported = holdfast.BlockingSession.open(
+            holdfast.open_state_store(f"sqlite:///{tmp_path}/{mode}.db"),
+            agent_id="bot",
+            session_id="ses_blobs",
+        )
+        if mode == "omit":
+            with pytest.raises(holdfast.NotFoundError):
+                imported.get("text")
+        else:
+            assert imported.get("text") == contents["text"]
+            assert imported.read_attachment(imported.get("image")) == contents["image"]
         assert run("state", "show", name).code == 0
     ran = run("state", "export", "bot", "-o", "-", "--attachments", "folder", *store)
     assert ran.code == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -13,15 +14,18 @@ from holdfast import (
     Document,
     InvalidDocumentError,
     NotFoundError,
+    Session,
     SessionSnapshot,
     SnapshotManager,
     StateStoreError,
     Store,
     ValueMigrations,
+    open_state_store,
     read_document,
     replay,
     write_document,
 )
+from holdfast.blobs.keys import CHUNK_SIZE
 from holdfast.documents.blobs import validate_attachments
 from holdfast.documents.errors import DocumentTooLargeError, ModifiedDocumentError
 from holdfast.documents.limits import DocumentLimits
@@ -360,3 +364,21 @@ async def test_values_are_migrated_with_their_blobs(tmp_path):
             assert found.events[4].data == {"result": TEXT}
         assert digest_of(TEXT + "!") in found.blobs
         assert Document.from_json(found.to_json()).document_digest() == found.document_digest()
+
+
+@async_test
+async def test_a_folder_is_written_with_one_chunk_in_memory(tmp_path):
+    async with open_state_store(f"sqlite:///{tmp_path}/s.db") as store:
+        session = await Session.open(store, agent_id="bot", session_id="ses")
+        for number in range(4):
+            session.set(f"a{number}", await session.attach(bytes([number]) * (6 * CHUNK_SIZE)))
+        await session.commit()
+        tracemalloc.start()
+        try:
+            document = await session.export(attachments="folder")
+            write_document(document, tmp_path / "a.json", attachments="folder")
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert peak < 4 * CHUNK_SIZE
+    assert len(read_document(tmp_path / "a.json").blobs) == 4

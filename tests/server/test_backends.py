@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from support.async_tests import async_test
 from support.rest_api import (
+    IMAGE,
     ODD,
     SES_1,
     connect,
@@ -34,6 +35,14 @@ async def test_all_routes_work_on_every_backend(new_state_store):
         assert expect_ok(await api.get(f"{SES_1}/state?at={first}"))["message_count"] == 1
         assert expect_ok(await api.get(f"{SES_1}/diff?from={first}&to={second}"))["added"] == 2
         assert len(expect_ok(await api.get(f"{SES_1}/growth"))["points"]) == 10
+
+        content = IMAGE * 50_000
+        tree = expect_ok(await api.post(f"{SES_1}/blobs", content=content), 201)
+        blob = f"{SES_1}/blobs/{tree['digest']}"
+        assert (await api.get(blob)).content == content
+        part = await api.get(blob, headers={"Range": "bytes=524280-524300"})
+        assert (part.status_code, part.content) == (206, content[524280:524301])
+        assert (await api.head(blob)).headers["content-length"] == str(len(content))
 
         before = await dump_store(store)
         document = (await api.get("/agents/ses_1/snapshot")).content

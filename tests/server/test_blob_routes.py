@@ -7,7 +7,7 @@ import asyncio
 import httpx
 import pytest
 
-from holdfast import Session
+from holdfast import RetentionPolicy, Session
 from holdfast.blobs.keys import CHUNK_SIZE
 from holdfast.server import Limits
 from support.async_tests import async_test, run_async
@@ -368,3 +368,21 @@ async def test_session_reads_what_was_uploaded_to_a_new_session(store, api):
     headers = auth_header("unused")
     response = await api.get(f"{PATH}/blobs/{tree['digest']}", headers=headers)
     assert response.content == b"hello"
+
+
+@async_test
+async def test_prune_keeps_an_upload_that_a_value_refers_to(store, api):
+    await fill_store(store)
+    kept = expect_ok(await api.post(UPLOAD, content=b"kept"), 201)
+    unused = expect_ok(await api.post(UPLOAD, content=b"unused"), 201)
+    session = await open_session(store)
+    await session.archive.prune(location=session.location, policy=RetentionPolicy(last=1))
+    for each in (kept, unused):  # their events are in the log
+        assert (await api.get(f"{UPLOAD}/{each['digest']}")).status_code == 200
+    session.set("file", session.events[-2].data)
+    await session.save()
+    await session.archive.prune(location=session.location, policy=RetentionPolicy(last=1))
+    assert (await api.get(f"{UPLOAD}/{kept['digest']}")).content == b"kept"
+    # The app remembers that it was intact, but not that it is there.
+    expect_problem(await api.get(f"{UPLOAD}/{unused['digest']}"), 404)
+    assert (await session.verify()).damage == []

@@ -464,3 +464,21 @@ async def test_session_is_found_while_its_head_is_pruned():
         if store.calls < at:
             break
     assert at > 2
+
+
+@async_test
+async def test_state_without_a_namespace(store, api):
+    async with Session.open(store, agent_id="research-bot", session_id="ses_1") as session:
+        session.set("plan", 1)
+        changes = {"set": [("files", "a.py", {"link": "b.py", "mode": 511}), ("memory", "a", 1)]}
+        session.record("workspace.captured", changes={**changes, "delete": []})
+    whole, tag = await get_with_etag(api, f"{SES_1}/state")
+    assert set(whole["state"]["namespaces"]) == {"files", "memory"}
+    part, other_tag = await get_with_etag(api, f"{SES_1}/state?without=files")
+    assert part["state"]["namespaces"] == {"memory": {"a": 1}}
+    assert part["state"]["values"] == {"plan": 1}
+    assert tag != other_tag
+    query = "without=files&without=memory&without=state&without=nothing"
+    least = expect_ok(await api.get(f"{SES_1}/state?{query}"))["state"]
+    assert "namespaces" not in least
+    assert least["values"] == {"plan": 1}

@@ -180,8 +180,9 @@ async def test_wrong_arguments_are_refused(tmp_path):
         await session.attach(b"", media_type=5)
     with pytest.raises(TypeError, match="name must be a str, got b'x'"):
         await session.attach(b"", name=b"x")
-    with pytest.raises(TypeError, match="content must be bytes, got str"):
-        await session.attach(iterate("text"))
+    for content in (iterate("text"), ["text"], [b"a", None, b"b"], [1]):
+        with pytest.raises(TypeError, match="content must be bytes, got (str|None|int)"):
+            await session.attach(content)
     with pytest.raises(HoldfastError, match=r"cannot read .*missing\.png: No such file"):
         await session.attach(tmp_path / "missing.png")
     for wrong in (DIGEST, {"digest": DIGEST}, None):

@@ -18,7 +18,8 @@ from holdfast import (
 from holdfast.blobs import contents as contents_module
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.portal import sync
-from holdfast.values.references import BlobReference, keep_references
+from holdfast.values.binary_encoding import encode
+from holdfast.values.references import Attachment, BlobReference, keep_references
 from support.async_tests import async_test
 from support.conversations import AGENT, SESSION, open_session, open_two_writers, reopen_session
 from support.observed_store import ObservedStore, collect, make_snapshot, save
@@ -200,6 +201,15 @@ async def test_only_the_value_with_a_missing_or_damaged_blob_raises(damage):
             await again.fork("copy")
     page = await again.archive.list_snapshots(location=again.location)
     assert len(page.snapshots) == 2
+
+
+@async_test
+async def test_bytes_that_look_like_a_reference_are_committed():
+    session = await open_session(MemoryStateStore())
+    session.add_message("user", [encode(Attachment("a" * 64, 5))])
+    await session.commit()
+    again = await reopen_session(session)
+    assert again.messages[0]["content"] == [encode(Attachment("a" * 64, 5))]
 
 
 @async_test

@@ -155,6 +155,19 @@ async def test_omitted_blobs_may_be_missing_in_an_existing_session():
 
 
 @async_test
+async def test_a_session_is_restored_to_a_document(tmp_path):
+    found = write_and_read(await make_blob_document(), tmp_path, "folder")
+    store = MemoryStateStore()
+    session = await Session.open(store, agent_id="bot", session_id="ses")
+    session.set("a", 1)
+    await session.commit()
+    await session.restore(found)
+    session = await check_session(store)
+    assert session.get("a") is None
+    assert (await session.verify()).damage == []
+
+
+@async_test
 async def test_blobs_without_a_reference_are_verified_and_not_stored():
     store = MemoryStateStore()
     document = await make_blob_document()

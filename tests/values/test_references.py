@@ -238,6 +238,29 @@ def test_a_dict_that_looks_like_a_reference_is_a_dict():
         assert not encode_value(value).refers
 
 
+def test_bytes_that_look_like_a_reference_are_bytes():
+    for inner in (
+        Attachment(DIGEST, 1),
+        BlobReference(DIGEST, 1, "str"),
+        {"a": Attachment(DIGEST, 1)},
+    ):
+        value = {"cached": encode(inner)}
+        made = encode_value(value)
+        assert not made.refers
+        assert find_digests(made.data) == set()
+        assert not has_references(made.data)
+        assert decode(made.data) == restore_json(made) == value
+        both = encode_value([encode(inner), Attachment(hashlib.sha256(b"y").hexdigest(), 1)])
+        assert find_digests(both.data) == {hashlib.sha256(b"y").hexdigest()}
+
+
+@given(large_values)
+def test_the_digests_of_any_value_are_those_of_its_contents(value):
+    made = encode_value(value)
+    contents = made.data.contents if isinstance(made.data, ReferringData) else {}
+    assert find_digests(made.data) == set(contents)
+
+
 @pytest.mark.parametrize(
     "items",
     [

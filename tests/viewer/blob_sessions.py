@@ -29,6 +29,12 @@ def make_png(width, height, seed=1):
             row += bytes((shade, noise.randrange(256), 255 - shade))
         rows.append(bytes(row))
 
+    return encode_png(width, height, rows)
+
+
+def encode_png(width, height, rows):
+    """Return an image, given its rows of pixels."""
+
     def chunk(kind, data):
         return (
             struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -104,6 +110,68 @@ def files_session(state_store) -> None:
         session.add_message("assistant", "I changed two functions.")
         capture(session, CHANGED, delete=["src/old.py"])
         session.save()
+
+
+def code_session(state_store) -> None:
+    """Record a coding agent that reads a chart and fixes a function."""
+    with BlockingSession.open(
+        state_store, agent_id="coder", session_id="ses_fix_prices"
+    ) as session:
+        session.status = "running"
+        capture(session, {**SHOP, "src/prices.py": PRICES})
+        session.add_message("user", "The total is wrong for more than ten items. Fix it.")
+        chart = session.attach(make_chart(), media_type="image/png", name="totals.png")
+        session.add_message("user", ["This is what customers pay:", chart])
+        session.save(tags={"step": "before"})
+        session.add_message("assistant", "The discount was applied twice. I changed `total`.")
+        capture(session, {"src/prices.py": FIXED_PRICES, "tests/test_prices.py": TEST_PRICES})
+        session.save(tags={"step": "fixed"})
+
+
+SHOP = {
+    "README.md": "# Shop\n\nPrices and totals.\n",
+    "pyproject.toml": '[project]\nname = "shop"\n',
+    "src/cart.py": "class Cart:\n    items: list\n",
+    "docs/guide.md": "Start here.\n",
+}
+PRICES = """DISCOUNT = 0.9
+
+
+def subtotal(items):
+    price = sum(item.price for item in items)
+    return price * DISCOUNT if len(items) > 10 else price
+
+
+def total(items):
+    price = subtotal(items)
+    if len(items) > 10:
+        price *= DISCOUNT
+    return round(price, 2)
+"""
+FIXED_PRICES = PRICES.replace(
+    "    price = subtotal(items)\n    if len(items) > 10:\n        price *= DISCOUNT\n"
+    "    return round(price, 2)\n",
+    "    return round(subtotal(items), 2)\n",
+)
+TEST_PRICES = "def test_discount_is_applied_once():\n    assert total(items(20)) == 18.0\n"
+
+
+def make_chart():
+    """Return an image of a bar chart."""
+    width, height = 360, 150
+    bars = [30, 46, 61, 75, 92, 70, 79, 88, 97, 106]
+
+    def colour(x, y):
+        number, at = divmod(x - 12, 34)
+        is_bar = 0 <= number < len(bars) and at < 24 and height - 10 - y < bars[number]
+        if y == height - 10:
+            return b"\x60\x6a\x70"
+        if is_bar and y < height - 10:
+            return b"\xc2\x4a\x3a" if number > 4 else b"\x0d\x73\x70"
+        return b"\xff\xff\xff"
+
+    rows = (b"\x00" + b"".join(colour(x, y) for x in range(width)) for y in range(height))
+    return encode_png(width, height, rows)
 
 
 def capture(session, files, *, links=None, delete=()) -> None:

@@ -103,6 +103,15 @@ def test_comparison_shows_contents_of_both_sides(blob_viewer):
     expect(notes.locator(".after pre")).to_contain_text("the quick brown fox")
 
 
+def test_export_can_leave_out_large_values(blob_viewer):
+    page = blob_viewer.open(AGENT, SESSION).page
+    page.get_by_role("button", name="Export…").click()
+    page.get_by_label("Leave out large values and attachments").check()
+    with page.expect_download() as download:
+        page.get_by_role("dialog").get_by_role("link", name="Download").click()
+    assert download.value.path().stat().st_size < 20_000
+
+
 def test_contents_are_loaded_with_the_token_of_the_tab(open_viewer, blob_store):
     from holdfast.server import Token, create_app
 

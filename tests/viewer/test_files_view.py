@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from viewer.blob_sessions import AGENT, FILES, NEW_CODE, SESSION
+from viewer.test_accessibility import LOW_CONTRAST, PHONE
 from viewer.viewer_page import expect
 
 
@@ -93,6 +96,18 @@ def test_tab_is_hidden_for_a_session_without_files(blob_viewer):
     expect(page.get_by_role("tab", name="Files")).to_be_visible()
 
 
+def test_files_are_not_repeated_among_the_values(blob_viewer):
+    page = blob_viewer.open(AGENT, FILES).page
+    expect(page.locator("#values-count")).to_have_text("not changed by this event")
+    expect(page.get_by_role("tree", name="values at this event")).not_to_contain_text("digest")
+    expect(page.locator("#event .changes")).to_contain_text("files/src/agent.py 342 B")
+    # There may be many: they are fetched only for their own view.
+    states = [url for url in blob_viewer.requests if f"/{FILES}/state?" in url]
+    assert "without=files" in states[-1]
+    page.get_by_role("tab", name="Files").click()
+    expect(tree_of(page)).to_contain_text("README.md")
+
+
 def test_comparison_shows_the_lines_that_changed(blob_viewer):
     page = blob_viewer.open(AGENT, FILES, view="compare", **{"from": 3, "to": 5}).page
     entries = page.locator(".diff-entry")
@@ -112,3 +127,28 @@ def test_comparison_shows_the_lines_that_changed(blob_viewer):
     expect(entries.nth(0).get_by_role("img", name="chart.png")).to_be_visible()
     entries.nth(3).scroll_into_view_if_needed()
     expect(entries.nth(3).locator(".blob-text")).to_have_text("print('old')\n")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_contents_and_changed_lines_have_enough_contrast(blob_viewer, scheme):
+    page = open_files(blob_viewer)
+    page.emulate_media(color_scheme=scheme)
+    item(page, "agent.py").click()
+    expect(page.locator(".line-added").first).to_be_visible()
+    assert page.evaluate(LOW_CONTRAST) == []
+    blob_viewer.allow("404")
+    page = blob_viewer.open(AGENT, SESSION).page
+    values = page.get_by_role("tree", name="values at this event")
+    values.locator(".leaf").filter(has_text="lost.txt").click()
+    expect(values.locator(".blob-problem")).to_be_visible()
+    assert page.evaluate(LOW_CONTRAST) == []
+    page.emulate_media(color_scheme="null")
+
+
+def test_files_fit_on_a_phone(blob_viewer):
+    page = open_files(blob_viewer)
+    page.set_viewport_size(PHONE)
+    item(page, "agent.py").click()
+    expect(page.locator(".line-added").first).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    page.set_viewport_size({"width": 1280, "height": 800})

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.http_server import serve_app
+from viewer.blob_sessions import code_session
 from viewer.sample_sessions import AGENT, SESSION, report_session, store_with
 from viewer.viewer_page import expect
 
@@ -81,6 +82,24 @@ def test_screenshots_of_the_documentation_are_taken(open_viewer, browser):
         page.emulate_media(color_scheme="light")
         page.set_viewport_size(PHONE)
         save_screenshot(viewer.open(AGENT, SESSION, at=14), "phone")
+
+
+@pytest.mark.skipif(not os.environ.get("HOLDFAST_SCREENSHOTS"), reason="HOLDFAST_SCREENSHOTS=1")
+def test_screenshots_of_files_and_images_are_taken(open_viewer, browser):
+    from holdfast.server import create_app
+
+    state_store = store_with(code_session)
+    with serve_app(lambda: create_app(state_store)) as server:
+        viewer = open_viewer(server)
+        page = viewer.page
+        page.emulate_media(color_scheme="light")
+        viewer.open("coder", "ses_fix_prices", view="files")
+        page.locator(".tree-key").get_by_text("prices.py", exact=True).click()
+        expect(page.locator(".line-added").first).to_be_visible()
+        save_screenshot(viewer, "files")
+        viewer.open("coder", "ses_fix_prices")
+        expect(page.get_by_role("img", name="totals.png")).to_be_visible()
+        save_screenshot(viewer, "images")
 
 
 def save_screenshot(viewer, name: str) -> None:

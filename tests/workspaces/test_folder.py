@@ -53,7 +53,6 @@ def test_a_link_in_a_path_is_never_followed(root, tmp_path):
             lambda: folder.move_into(staging, "0", "a/link/new/file"),
             lambda: folder.remove_file("link/file"),
             lambda: folder.set_mode("link/file", 0),
-            lambda: folder.make_link("link/file", "x", "temporary"),
             lambda: folder.remove_folder("a/link/x"),
         ]
         for call in calls:
@@ -79,8 +78,9 @@ def test_a_link_in_place_of_a_file_is_not_opened(root, tmp_path):
 def test_a_link_replaces_a_file_and_a_file_a_link(root):
     write_tree(root, {"a": "old", "b": "->a"})
     with Folder(root) as folder:
-        folder.make_link("a", "b", ".temporary")
         staging = stage(folder, "0", b"new")
+        Path(staging.path, "1").symlink_to("b")
+        folder.move_into(staging, "1", "a")
         folder.move_into(staging, "0", "b")
         staging.close()
     assert read_tree(root) == {"a": b"->b", "b": b"new"}
@@ -129,10 +129,13 @@ def test_a_file_is_copied_to_another_disk_that_is_mounted_in_the_folder(root, mo
     monkeypatch.setattr(folder_module, "replace_file", replace_on_one_disk)
     with Folder(root) as folder:
         staging = stage(folder, "0", b"new")
+        Path(staging.path, "1").symlink_to("b")
         folder.move_into(staging, "0", "a/b")
+        folder.move_into(staging, "1", "a/link")
         staging.close()
     assert (root / "a/b").read_text() == "new"
-    assert len(calls) == 2
+    assert (root / "a/link").readlink() == Path("b")
+    assert len(calls) == 4
 
 
 def test_a_file_is_not_a_workspace(root):

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.workspaces.folder import Folder
@@ -45,7 +45,6 @@ def list_with_scan(root):
 
 
 @needs_git
-@settings(max_examples=25)
 @given(
     files=st.sets(st.tuples(st.sampled_from(FOLDERS), st.sampled_from(FILES)), min_size=4),
     rules=st.dictionaries(st.sampled_from(FOLDERS[:6]), texts, min_size=1, max_size=3),
@@ -106,3 +105,14 @@ def test_fingerprints_are_equal_exactly_for_equal_rules():
     }
     assert len(others) == 4
     assert one.fingerprint not in others
+
+
+def test_an_ignore_file_need_not_be_utf8(root):
+    write_tree(root, {".gitignore": b"\xe4.txt\n*.log\n", ".git/info/exclude": b"\xff\n*.tmp\n"})
+    write_tree(root, {"a.log": "", "b.tmp": "", "c.txt": ""})
+    assert list_with_scan(root) == [".gitignore", "c.txt"]
+
+
+def test_a_byte_order_mark_is_not_part_of_the_first_pattern(root):
+    write_tree(root, {".gitignore": b"\xef\xbb\xbf*.log\r\n", "a.log": "", "b": ""})
+    assert list_with_scan(root) == [".gitignore", "b"]

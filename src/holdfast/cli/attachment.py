@@ -25,6 +25,7 @@ from holdfast.cli.console import (
 )
 from holdfast.cli.references import Reference, find_reference, open_existing_store
 from holdfast.cli.tables import Column, format_size, print_table
+from holdfast.documents.blobs import OMIT
 from holdfast.documents.export import export_document
 from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.attachments import find_attachments
@@ -85,7 +86,11 @@ async def find_digest(state_store: StateStore, found: Reference, which: str) -> 
     if DIGEST.fullmatch(which):
         return which
     document = await export_document(
-        SnapshotArchive(state_store), found.location, snapshot_id=found.snapshot_id, seq=found.seq
+        SnapshotArchive(state_store),
+        found.location,
+        snapshot_id=found.snapshot_id,
+        seq=found.seq,
+        attachments=OMIT,
     )
     known = find_attachments(document.snapshot, document.events)
     matching = [each for each in known if each.name == which]

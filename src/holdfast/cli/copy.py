@@ -108,8 +108,14 @@ async def copy_with_progress(
     with Progress(*columns, console=err) as bar:
         task = bar.add_task("sessions", total=total)
 
-        def step(location: SnapshotLocation, _written: int) -> None:
-            bar.update(task, advance=1, description=escape_control_codes(location.session_id[:40]))
+        copied = 0
+
+        def step(location: SnapshotLocation, written: int) -> None:
+            nonlocal copied
+            copied += written
+            name = escape_control_codes(location.session_id[:40])
+            entries = format_count(copied, "new entry")
+            bar.update(task, advance=1, description=f"{name}, {entries}")
 
         return await copy_sessions(
             source, target, agent_id=agent, session_id=session, repair=repair, progress=step

@@ -50,7 +50,11 @@ async def export_subagents(
     for each in await manager.catalog.locations(location.session_id):
         if each.scope == AGENT and each.scope_id.startswith(prefix):
             document = await manager.export_session(
-                each.scope_id, each.session_id, scope=each.scope, redact=redact
+                each.scope_id,
+                each.session_id,
+                scope=each.scope,
+                redact=redact,
+                attachments="folder",
             )
             found.append((each.scope_id[len(prefix) :], document))
     return found

@@ -24,11 +24,12 @@ from holdfast.errors import NotFoundError, short_repr
 from holdfast.log.event import EventDraft
 from holdfast.state.batch import WriteBatch
 from holdfast.state.diff import Changes
-from holdfast.state.snapshot import Snapshot, encoded_entries, find_referring
+from holdfast.state.snapshot import Snapshot, encoded_entries, find_containing, find_referring
 from holdfast.state.store import Store, write_batch
 from holdfast.values.binary_encoding import decode, encode
 from holdfast.values.references import (
     BLOB_SIZE,
+    REFERENCE_MARK,
     ReferringData,
     externalize,
     find_sizes,
@@ -249,12 +250,11 @@ def find_content(contents: Mapping[str, bytes], digest: str, size: int) -> Docum
 def bind_contents(state: Snapshot, contents: Mapping[str, bytes]) -> Snapshot:
     """Return a state whose values get the contents of their blobs from a mapping."""
     batch, removed = WriteBatch([]), WriteBatch([])
-    for namespace in state.namespaces():
-        for key, data in encoded_entries(state, namespace):
-            if has_references(data):
-                # An equal value would not be replaced, so it is deleted first.
-                removed.add(namespace, key, None)
-                batch.add(namespace, key, ReferringData(bytes(data), contents))
+    for namespace, key, data in find_containing(state, REFERENCE_MARK):
+        if has_references(data):
+            # An equal value would not be replaced, so it is deleted first.
+            removed.add(namespace, key, None)
+            batch.add(namespace, key, ReferringData(bytes(data), contents))
     return state if not batch.keys else write_over(state, removed, batch)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -101,10 +101,12 @@ def encode_state(
     state: Snapshot,
     keys: Sequence[str] | None = None,
     messages: Callable[[Iterable[Any]], Any] = list,
+    without: Collection[str] = (),
 ) -> dict[str, Any]:
     """Return a state as JSON data, with all messages or only those of the given keys.
 
-    Blobs stay references and are not read.
+    Blobs stay references and are not read. ``without`` has namespaces to leave out, besides those
+    of a session.
     """
     found: Iterable[Any]
     if keys is None:
@@ -129,7 +131,8 @@ def encode_state(
         data["message_keys"] = names
     if session:
         data["session"] = session
-    others = [each for each in state.namespaces() if each not in SESSION_NAMESPACES]
+    left_out = {*SESSION_NAMESPACES, *without}
+    others = [each for each in state.namespaces() if each not in left_out]
     if others:
         data["namespaces"] = {namespace: encode_namespace(state, namespace) for namespace in others}
     return data

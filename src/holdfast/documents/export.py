@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 from holdfast.blobs.keys import CHUNK_SIZE, blobs_prefix, chunk_key, parse_chunk_key
 from holdfast.blobs.reader import BlobReader
@@ -38,9 +37,9 @@ from holdfast.snapshots.archive import SnapshotArchive
 from holdfast.snapshots.event_state import load_state_at_event
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.session_snapshot import SessionSnapshot, utc_now
-from holdfast.state.snapshot import Snapshot, encoded_entries
+from holdfast.state.snapshot import Snapshot, find_containing
 from holdfast.state.store import Store
-from holdfast.values.references import find_sizes
+from holdfast.values.references import REFERENCE_MARK, find_sizes
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +47,7 @@ ENVIRONMENT_VARIABLE = "HOLDFAST_ENVIRONMENT"
 ATTEMPTS = 8
 # A text that may be a digest, in JSON and in the binary encoding.
 QUOTED_DIGEST = re.compile(rb'"([0-9a-f]{64})"')
-PACKED_DIGEST = re.compile(rb"\xd9@([0-9a-f]{64})")
+PACKED_DIGEST = re.compile(REFERENCE_MARK + rb"([0-9a-f]{64})")
 
 
 async def export_document(
@@ -289,10 +288,9 @@ def find_referred(document: Document) -> tuple[dict[str, int], set[str]]:
     sizes: dict[str, int] = {}
     tokens: set[bytes] = set()
     for state in (document.snapshot, document.base):
-        for namespace in [] if state is None else state.namespaces():
-            for _, data in encoded_entries(cast("Snapshot", state), namespace):
-                sizes.update(find_sizes(data))
-                tokens.update(PACKED_DIGEST.findall(data))
+        for _, _, data in [] if state is None else find_containing(state, REFERENCE_MARK):
+            sizes.update(find_sizes(data))
+            tokens.update(PACKED_DIGEST.findall(data))
     for text in list_texts(document.events):
         sizes.update(find_text_sizes(text))
         tokens.update(QUOTED_DIGEST.findall(text))

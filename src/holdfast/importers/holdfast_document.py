@@ -50,5 +50,9 @@ def read(source: Source) -> Document:
 
     """
     return decode_document_text(
-        source.text, source.name, allow_modified=source.allow_modified, trusted=source.trusted
+        source.text,
+        source.name,
+        allow_modified=source.allow_modified,
+        trusted=source.trusted,
+        folder=None if source.path is None else source.path.parent,
     )

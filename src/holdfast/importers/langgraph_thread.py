@@ -144,7 +144,9 @@ class ThreadWriter:
     def document(self, format_: str) -> Document:
         """Return the document of all checkpoints that were added."""
         manager = SnapshotManager(self._store)
-        exported = self._portal.call(manager.export_session(self._agent_id, self._session_id))
+        # Large values are read from the store, and become blobs of the document.
+        exporting = manager.export_session(self._agent_id, self._session_id, attachments="folder")
+        exported = self._portal.call(exporting)
         drafts = [
             EventDraft(event.id, event.type, self._time(event), event.data, event.changes)
             for event in exported.events or ()

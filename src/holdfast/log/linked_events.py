@@ -73,6 +73,11 @@ class EventBlock:
         """Decode the events."""
         return decode_events(self.text, self.first - 1, self.prev)
 
+    @property
+    def refers(self) -> bool:
+        """Whether a value in it may be a blob."""
+        return b'"$blob"' in bytes(self.text)
+
     def take(self, count: int) -> EventBlock:
         """Return the first events of the block."""
         text = join_texts(decode_texts(self.text)[:count])
@@ -103,7 +108,7 @@ class LinkedEvents(Sequence[Event]):
             self._ends.append(len(self) + len(block.hashes))
         self._base = base
         self._state = state
-        self._cached: tuple[EventBlock, list[Event]] | None = None
+        self._cached: tuple[EventBlock, list[Event], bool] | None = None
 
     def is_known_to_lead(self, base: Snapshot | None, state: Snapshot) -> bool:
         """Return whether these very snapshots are known to be the states before and after."""
@@ -151,8 +156,16 @@ class LinkedEvents(Sequence[Event]):
 
     def __iter__(self) -> Iterator[Event]:
         for block in self.blocks:
+            if not block.refers:
+                yield from block.events()
+                continue
             for event in block.events():
                 yield self._restore(event)
+
+    def iterate_references(self) -> Iterator[Event]:
+        """Yield the events with references to blobs, which are not read."""
+        for block in self.blocks:
+            yield from block.events()
 
     def _restore(self, event: Event) -> Event:
         """Return an event with the contents of its blobs, if there are any to be read."""
@@ -174,8 +187,9 @@ class LinkedEvents(Sequence[Event]):
         block = self.blocks[number]
         cached = self._cached
         if cached is None or cached[0] is not block:
-            cached = self._cached = (block, block.events())
-        return self._restore(cached[1][at - self._ends[number]])
+            cached = self._cached = (block, block.events(), block.refers)
+        event = cached[1][at - self._ends[number]]
+        return self._restore(event) if cached[2] else event
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, tuple | LinkedEvents):

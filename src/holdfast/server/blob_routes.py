@@ -155,10 +155,10 @@ async def download_blob(
             )
     except (NotFoundError, IntegrityError) as error:
         raise blob_problem(error) from error
-    if media_type is None or name is None:
+    if media_type is None:
         known = await find_attachment(context, location, digest)
         if known is not None:
-            media_type, name = media_type or known.media_type, name or known.name
+            media_type, name = known.media_type, name or known.name
     content_type = select_content_type(media_type)
     headers |= {
         **HEADERS,

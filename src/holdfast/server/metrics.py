@@ -73,7 +73,7 @@ class Metrics:
         streams.set_function(count)
 
     def count_change(self, act: str) -> None:
-        """Count a change to a session: saved, restored, forked, imported, deleted."""
+        """Count a change to a session: saved, restored, forked, imported, and so on."""
         self._changes.labels(act).inc()
 
     def text(self) -> bytes:

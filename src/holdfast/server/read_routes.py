@@ -275,10 +275,18 @@ async def get_state(
     message_limit: Annotated[
         int | None, Query(ge=0, le=10**12, description="The number of messages.")
     ] = None,
+    without: Annotated[
+        list[Annotated[str, Query(max_length=MAX_ID_LENGTH)]] | None,
+        Query(
+            description="Omit this namespace, such as the files of a workspace. Repeatable.",
+            examples=[["files"]],
+        ),
+    ] = None,
 ) -> Response:
     """Get the state at a position, with all or some of its messages."""
     head = await read_head(request, context, path)
     target = await context.states.find(head, at)
+    window = (message_offset, message_limit, tuple(sorted(set(without or ()))))
 
     async def encode() -> CachedBody:
         found = await context.states.load(head, target)
@@ -287,13 +295,11 @@ async def get_state(
             "hash": found.position.hash,
             "at": await context.states.read_time(head, found),
             "snapshot_id": found.snapshot_id,
-            **await run_in_thread(messages_window, found.state, message_offset, message_limit),
+            **await run_in_thread(messages_window, found.state, *window),
         }
-        return encode_body(
-            tree, make_etag(found.position, found.snapshot_id, message_offset, message_limit)
-        )
+        return encode_body(tree, make_etag(found.position, found.snapshot_id, *window))
 
-    key = ("state", *target.key, message_offset, message_limit)
+    key = ("state", *target.key, *window)
     return body_response(request, await context.encode_once(head, key, encode))
 
 

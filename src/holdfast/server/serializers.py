@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from holdfast.documents.encode import encode_state
@@ -89,14 +89,19 @@ async def session_to_json(
     }
 
 
-def messages_window(state: Snapshot, offset: int, limit: int | None) -> dict[str, Any]:
-    """Return a state with a window of its messages; a negative offset counts from the end."""
+def messages_window(
+    state: Snapshot, offset: int, limit: int | None, without: Collection[str] = ()
+) -> dict[str, Any]:
+    """Return a state with a window of its messages; a negative offset counts from the end.
+
+    ``without`` has namespaces to leave out.
+    """
     store = Store(max_history=0)
     store.restore(state)
     keys = store.keys(MESSAGES)
     first = max(0, len(keys) + offset) if offset < 0 else min(offset, len(keys))
     last = len(keys) if limit is None else first + limit
-    tree = encode_state(state, keys[first:last])
+    tree = encode_state(state, keys[first:last], without=without)
     if first and "message_keys" not in tree:
         # Without keys, the first message would be taken for number one.
         tree["message_keys"] = keys[first:last]

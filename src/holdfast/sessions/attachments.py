@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import mimetypes
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
 from pathlib import PurePath
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from holdfast.blobs.source import BlobSource, BytesSource, SpooledSource, read_file
 from holdfast.blobs.writer import BlobWriter
@@ -22,6 +22,7 @@ AttachmentContent: TypeAlias = (
     bytes | bytearray | memoryview | str | os.PathLike[str] | AsyncIterable[bytes] | Iterable[bytes]
 )
 """Bytes, the path of a file, or an iterator of bytes, async or not."""
+END = object()
 
 
 async def offer_attachment(
@@ -60,9 +61,9 @@ async def offer_attachment(
 
 async def iterate_in_threads(content: Iterable[bytes]) -> AsyncIterator[bytes]:
     """Yield the items of an iterable that may block."""
-    items = iter(content)
-    while (item := await run_in_thread(next, items, None)) is not None:
-        yield item
+    items: Iterator[object] = iter(content)
+    while (item := await run_in_thread(next, items, END)) is not END:
+        yield cast("bytes", item)  # the caller checks it
 
 
 async def stream_attachment(blobs: BlobWriter, attachment: Attachment) -> AsyncIterator[bytes]:

@@ -85,12 +85,14 @@ class Replay:
         yield from self._steps(store, document)
 
     def _steps(self, store: Store, document: Document) -> Iterator[Step]:
-        for event in iterate_references(document):
+        events = document.events
+        refers = isinstance(events, LinkedEvents) and any(each.refers for each in events.blocks)
+        for event in events.iterate_references() if isinstance(events, LinkedEvents) else events:
             step = apply_step(store, event, document.blobs)
             if self._last is not None and event.seq > self._last:
                 return
             if event.seq >= (self._first or 1):
-                if not is_keeping_references():
+                if refers and not is_keeping_references():
                     step = replace(step, event=restore_event(event, document.blobs))
                 yield step
 
@@ -146,16 +148,6 @@ async def replay_stored(
     after = log_start if loaded is None else loaded.base_keyframe.position
     async for event in timeline.log.read(first, last, after=after):
         yield apply_step(store, event, timeline.contents)
-
-
-def iterate_references(document: Document) -> Iterator[Event]:
-    """Yield the events of a document with references to blobs, as they are folded."""
-    events = document.events
-    if isinstance(events, LinkedEvents):
-        for block in events.blocks:
-            yield from block.events()
-    else:
-        yield from events
 
 
 def check_not_pruned(

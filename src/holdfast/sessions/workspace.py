@@ -33,15 +33,17 @@ from holdfast.sessions.workspace_state import (
     WorkspaceSession,
     check_contents,
     compute_changes,
+    find_snapshot_id,
     find_store_paths,
     load_files,
     load_ignore_tree,
     read_content,
+    read_from_folder,
     stream_content,
 )
 from holdfast.workspaces.apply import apply_plan, lock_folder
-from holdfast.workspaces.compare import MAX_TEXT_SIZE, ReadContent, WorkspaceDiff, diff_files
-from holdfast.workspaces.entries import FileEntries, FileEntry
+from holdfast.workspaces.compare import ReadContent, WorkspaceDiff, diff_files
+from holdfast.workspaces.entries import FileEntries
 from holdfast.workspaces.errors import WorkspaceChangedError, WorkspaceError, format_names
 from holdfast.workspaces.folder import Folder
 from holdfast.workspaces.paths import is_case_insensitive
@@ -64,8 +66,8 @@ CAPTURED = "files.captured"
 RESTORED = "files.restored"
 MAX_ATTEMPTS = 3
 MAX_RECORDED_SKIPS = 100
-SAVE_CACHE_AFTER = 200
-"""After how many changed files the cache on disk is written again."""
+UNSAVED_PART = 0.05
+"""Which part of the files may be missing in the cache on disk."""
 
 Finish = Callable[[FileEntries, Sequence[BlobSource]], Awaitable[None]]
 """Records and commits a restore, given the restored files and their contents."""
@@ -83,6 +85,8 @@ class Workspace:
         self._lock = asyncio.Lock()
         self._cache: StatCache | None = None
         self._unsaved = 0
+        self._recorded: set[str] = set()
+        """The events of captures that may still be pending."""
 
     # ------------------------------------------------------------------------------- capture
 
@@ -124,7 +128,7 @@ class Workspace:
                             raise
                         continue
                     break
-            await self._keep_cache(scan, len(report.paths))
+            await self._keep_cache(scan)
         return report, result
 
     async def _scan(self, folder: Folder, include: Sequence[str] = ()) -> Scan:
@@ -140,7 +144,6 @@ class Workspace:
         before = self._files.read_current()
         added, changed, removed = compare_files(scan.files, before)
         paths = sorted((*added, *changed, *removed))
-        event_id = None
         if paths:
             sources = open_sources(folder.root, scan.files, (*added, *changed), scan.hashed)
             data: dict[str, Any] = {
@@ -159,16 +162,18 @@ class Workspace:
                 {path: scan.files[path] for path in (*added, *changed)},
                 {path: before[path] for path in (*changed, *removed)},
             )
-            event_id = self._record(CAPTURED, data, changes, sources)
+            self._recorded.add(self._record(CAPTURED, data, changes, sources))
             self._files.set_current(self.session.snapshot(), scan.files)
         try:
             result = await commit()
         except StateStoreError:
             raise  # its outcome may be unknown: the event stays pending
         except Exception:
-            if event_id is not None:
-                self.session.committer.working.discard([event_id])
+            # Also those of earlier captures: their files may have changed since.
+            self.session.committer.working.discard(self._recorded)
+            self._recorded.clear()
             raise
+        self._recorded.clear()
         report = CaptureReport(
             added=len(added),
             changed=len(changed),
@@ -260,7 +265,7 @@ class Workspace:
                     )
                 await check_contents(session.blobs, target, plan.write)
                 before, _ = await self._commit_scan(folder, scan, session.commit)
-                await self._keep_cache(scan, len(before.paths))
+                await self._keep_cache(scan)
                 await apply_plan(folder, plan, partial(stream_content, session.blobs))
                 digests = {entry.digest for entry in target.values() if entry.link is None}
                 session.committer.blobs.add_known(digests, manifest.blob_sweeps)
@@ -277,7 +282,7 @@ class Workspace:
             before = self._files.read_current()
             changes = compute_changes(target, before)
             if changes["set"] or changes["delete"]:
-                data = {"seq": at} if isinstance(at, int) else {"snapshot_id": find_id(at)}
+                data = {"seq": at} if isinstance(at, int) else {"snapshot_id": find_snapshot_id(at)}
                 self._record(RESTORED, data, changes, sources)
                 self._files.set_current(self.session.snapshot(), target)
             # The folder is changed already, and the event concerns nothing but files.
@@ -369,16 +374,15 @@ class Workspace:
         incarnation = self.session.committer.incarnation.id
         return f"{self.folder}\0{self.session.location.prefix}\0{incarnation}"
 
-    async def _keep_cache(self, scan: Scan, changed: int) -> None:
-        """Keep what a scan found for the next one; on disk only after some changes.
+    async def _keep_cache(self, scan: Scan) -> None:
+        """Keep what a scan found for the next one; on disk only if much of it is new.
 
         What the cache on disk does not know costs hashing a few files in the next process.
         """
-        is_first = self._cache is None or not self._cache.seq
         scan.cache.seq = self._head_seq()
         self._cache = scan.cache
-        self._unsaved += changed
-        if is_first or self._unsaved >= SAVE_CACHE_AFTER:
+        self._unsaved += sum(path in scan.cache.files for path in scan.hashed)
+        if self._unsaved > UNSAVED_PART * len(scan.files):
             self._unsaved = 0
             await run_to_end(save_cache, self._cache_owner(), scan.cache)
         save_seq(self._cache_owner(), scan.cache.seq)
@@ -397,17 +401,10 @@ def open_workspace(
     respect_gitignore: bool = True,
 ) -> Workspace:
     """Return the workspace of a session, after validating its options. See `Session.workspace`."""
-    for name, limit in (("max_file_size", max_file_size), ("max_total_size", max_total_size)):
-        if type(limit) is not int or limit < 0:
-            raise ValueError(f"{name} must be a number of bytes, got {short_repr(limit)}")
-    if isinstance(ignore, str) or not all(isinstance(each, str) for each in ignore):
-        raise TypeError(
-            f'ignore must be a list of patterns such as "*.log", got {short_repr(ignore)}'
-        )
     options = ScanOptions(
         max_file_size=max_file_size,
         max_total_size=max_total_size,
-        ignore=tuple(ignore),
+        ignore=ignore,
         respect_gitignore=respect_gitignore,
         excluded=find_store_paths(session.state_store),
     )
@@ -423,13 +420,3 @@ def validate_workspace(workspace: object, session: WorkspaceSession) -> None:
         )
     if workspace.session is not session:
         raise ValueError(f"{workspace!r} belongs to another session; call workspace() of this one")
-
-
-async def read_from_folder(folder: Folder, path: str, entry: FileEntry) -> bytes:  # noqa: ARG001
-    """Return the content of a file as it is in a folder."""
-    return await run_to_end(folder.read_file, path, MAX_TEXT_SIZE)
-
-
-def find_id(ref: SnapshotRef) -> str | None:
-    """Return the id of the snapshot that a reference names, if it has one."""
-    return ref if isinstance(ref, str) else getattr(ref, "snapshot_id", None)

@@ -19,6 +19,7 @@ from holdfast.state.diff import Changes
 from holdfast.state.snapshot import Snapshot
 from holdfast.stores.base import StateStore
 from holdfast.stores.wrappers.base import WrappedStateStore
+from holdfast.workspaces.compare import MAX_TEXT_SIZE
 from holdfast.workspaces.entries import (
     FILES,
     FileEntries,
@@ -27,9 +28,11 @@ from holdfast.workspaces.entries import (
     read_entries,
 )
 from holdfast.workspaces.errors import format_names
+from holdfast.workspaces.folder import Folder
 from holdfast.workspaces.ignore import GITIGNORE, HOLDFASTIGNORE, IgnoreRules, IgnoreTree
 from holdfast.workspaces.paths import validate_path, validate_tree
 from holdfast.workspaces.scan import ScanOptions
+from holdfast.workspaces.threads import run_to_end
 
 
 class WorkspaceSession(Protocol):
@@ -92,9 +95,9 @@ class SessionFiles:
         ]
         removed = [key for space, key in diff["removed"] if space == FILES]
         if set_ or removed:
-            entries = {
-                path: entry for path, entry in self._entries.items() if path not in {*removed}
-            }
+            entries = dict(self._entries)
+            for path in removed:
+                del entries[path]
             for path in set_:
                 entries[validate_path(path)] = decode_entry(path, state.get(FILES, path))
             validate_tree(entries)
@@ -105,6 +108,11 @@ class SessionFiles:
     def set_current(self, state: Snapshot, entries: FileEntries) -> None:
         """Note the files of a state."""
         self._state, self._entries = state, entries
+
+
+def find_snapshot_id(ref: SnapshotRef) -> str | None:
+    """Return the id of the snapshot that a reference names, if it has one."""
+    return ref if isinstance(ref, str) else getattr(ref, "snapshot_id", None)
 
 
 async def load_files(session: WorkspaceSession, ref: SnapshotRef) -> FileEntries:
@@ -168,6 +176,11 @@ async def stream_content(blobs: BlobReader, path: str, entry: FileEntry) -> Asyn
 async def read_content(blobs: BlobReader, path: str, entry: FileEntry) -> bytes:
     """Return the content of a file. See `stream_content`."""
     return b"".join([chunk async for chunk in stream_content(blobs, path, entry)])
+
+
+async def read_from_folder(folder: Folder, path: str, entry: FileEntry) -> bytes:  # noqa: ARG001
+    """Return the content of a file as it is in a folder, as far as it is compared."""
+    return await run_to_end(folder.read_file, path, MAX_TEXT_SIZE)
 
 
 async def load_ignore_tree(

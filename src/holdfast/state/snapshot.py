@@ -257,6 +257,18 @@ def encoded_entries(state: Snapshot, namespace: str) -> list[tuple[str, bytes]]:
     return [] if trie is None else cast("list[tuple[str, bytes]]", sorted_items(trie))
 
 
+def find_containing(state: Snapshot, part: bytes) -> list[tuple[str, str, bytes]]:
+    """Return the entries whose encoded values contain some bytes, in no particular order."""
+    found: list[tuple[str, str, bytes]] = []
+    for namespace, trie in _list_tries(state._root):
+        for leaf in list_leaves(trie.root):
+            for key, value in leaf.items():
+                data = cast("bytes", value)
+                if part in data:
+                    found.append((namespace, key, data))
+    return found
+
+
 def find_referring(state: Snapshot, base: Snapshot | None = None) -> list[bytes]:
     """Return the encoded values that refer to blobs in a store; with ``base``, the changed ones."""
     if base is not None:

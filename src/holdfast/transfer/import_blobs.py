@@ -9,7 +9,6 @@ from __future__ import annotations
 import codecs
 import hashlib
 import re
-from collections.abc import Iterator
 from typing import Final
 
 from holdfast.blobs.source import BlobSource
@@ -17,9 +16,9 @@ from holdfast.documents.blobs import DocumentBlob
 from holdfast.documents.document import Document
 from holdfast.documents.export import PACKED_DIGEST, find_referred, list_texts
 from holdfast.errors import InvalidDocumentError
-from holdfast.state.snapshot import Snapshot, encoded_entries
+from holdfast.state.snapshot import Snapshot, find_containing
 from holdfast.values.binary_encoding import decode
-from holdfast.values.references import TEXT, find_references, has_references
+from holdfast.values.references import REFERENCE_MARK, TEXT, find_references, has_references
 
 TEXT_REFERENCE: Final = re.compile(
     rb'"\$blob"\s*:\s*\[\s*"([0-9a-f]{64})"\s*,\s*[0-9]+\s*,\s*"str"\s*\]'
@@ -80,7 +79,7 @@ def find_text_blobs(document: Document) -> set[str]:
     found = {
         reference.digest
         for state in (document.snapshot, document.base)
-        for data in iterate_values(state)
+        for data in find_digest_values(state)
         if has_references(data)
         for reference in find_references(decode(bytes(data)))
         if reference.kind == TEXT
@@ -93,13 +92,12 @@ def find_text_blobs(document: Document) -> set[str]:
 def find_state_digests(state: Snapshot) -> set[str]:
     """Return everything in the values of a state that may be the digest of a blob."""
     return {
-        digest.decode() for data in iterate_values(state) for digest in PACKED_DIGEST.findall(data)
+        digest.decode()
+        for data in find_digest_values(state)
+        for digest in PACKED_DIGEST.findall(data)
     }
 
 
-def iterate_values(state: Snapshot | None) -> Iterator[bytes]:
-    """Yield the encoded values of a state."""
-    if state is not None:
-        for namespace in state.namespaces():
-            for _, data in encoded_entries(state, namespace):
-                yield data
+def find_digest_values(state: Snapshot | None) -> list[bytes]:
+    """Return the encoded values of a state that may contain digests."""
+    return [] if state is None else [data for *_, data in find_containing(state, REFERENCE_MARK)]

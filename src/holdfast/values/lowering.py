@@ -186,7 +186,7 @@ def lower(value: object, room: int) -> object:
     if issubclass(kind, bytes):
         return bytes(memoryview(cast("bytes", value)))
     if kind is BlobReference or kind is Attachment:
-        return _lower_reference(cast("BlobReference | Attachment", value))
+        return _lower_reference(value)
     if room == 0:
         raise LoweringError(f"value is nested more than {MAX_DEPTH} levels deep", too_deep=True)
     if issubclass(kind, dict):
@@ -203,12 +203,15 @@ def lower(value: object, room: int) -> object:
     )
 
 
-def _lower_reference(value: BlobReference | Attachment) -> Ext:
-    # A caller may have built it: what cannot be read must not be written.
-    if isinstance(value, BlobReference):
-        code, items = BLOB, [value.digest, value.size, value.kind]
+def _lower_reference(value: Any) -> Ext:
+    # A caller may have built it, with fields of any type: what cannot be read must not be written.
+    code = BLOB
+    items: list[Any] = [value.digest, value.size]
+    if type(value) is BlobReference:
+        items.append(value.kind)
     else:
-        code, items = ATTACHMENT, [value.digest, value.size, value.media_type, value.name]
+        code = ATTACHMENT
+        items += [value.media_type, value.name]
     try:
         build_reference(code, items)
     except InvalidDocumentError as error:

@@ -194,7 +194,7 @@ def build_reference(code: int, items: object) -> BlobReference | Attachment:
 
 def find_digests(data: bytes) -> set[str]:
     """Return the digests of the blobs that an encoded value refers to."""
-    return {each.decode() for each in _REFERENCE.findall(data)}
+    return set(find_sizes(data))
 
 
 def find_file(value: object) -> tuple[str, int] | None:
@@ -213,7 +213,8 @@ def find_file(value: object) -> tuple[str, int] | None:
 def find_sizes(data: bytes) -> dict[str, int]:
     """Return the sizes of the blobs that an encoded value refers to, by digest."""
     sizes: dict[str, int] = {}
-    if has_references(data):
+    # Bytes that a user stores may look like a reference: the pattern alone does not tell.
+    if REFERENCE_MARK in data and _REFERENCE.search(data) is not None:
         _collect_sizes(_unpack(data), sizes)
     return sizes
 
@@ -242,7 +243,7 @@ def find_tokens(text: bytes) -> set[str]:
 
 def has_references(data: bytes) -> bool:
     """Return whether an encoded value refers to blobs."""
-    return REFERENCE_MARK in data and _REFERENCE.search(data) is not None
+    return bool(find_sizes(data))
 
 
 def find_references(value: object) -> set[BlobReference]:

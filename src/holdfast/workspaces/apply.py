@@ -7,7 +7,7 @@ another restore completes the rest.
 
     1. stage the contents                       errors here change nothing
     2. remove files and folders in the way
-    3. rename staged files, create links, set modes
+    3. rename staged files and links, set modes
     4. remove the other files, and folders that are empty now
     5. flush the folders, remove the staging folder
 """
@@ -67,6 +67,17 @@ class Staging:
                 os.close(descriptor)
         except OSError as error:
             raise explain_file_error("write", path, error) from error
+
+    def make_link(self, path: str, target: str) -> None:
+        """Create a symbolic link.
+
+        Raises:
+            WorkspaceError: The disk refuses it; the error names it.
+
+        """
+        with naming("write", path):
+            name = self.directory.at(self.names[path])
+            os.symlink(target, name, dir_fd=self.directory.fd)
 
 
 def write_all(descriptor: int, data: bytes) -> None:
@@ -145,26 +156,36 @@ async def apply_plan(folder: Folder, plan: RestorePlan, stream: Stream) -> None:
     """Stage the new contents and change the folder. The caller holds its lock.
 
     Raises:
-        WorkspaceError: A file cannot be written; the error names it. Before the last content is
-            staged, nothing was changed.
+        WorkspaceError: A file cannot be written; the error names it. Unless it says that the
+            folder was changed in part, nothing was changed.
         IntegrityError: A content is missing in the store, or damaged; nothing was changed.
 
     """
     async with open_staging(folder) as staging:
         await stage_files(staging, plan, stream)
-        await run_to_end(change_folder, folder, plan, staging)
+        try:
+            await run_to_end(change_folder, folder, plan, staging)
+        except WorkspaceError as error:
+            raise WorkspaceError(
+                f"{error}; the folder was changed in part, repeat the restore to complete it",
+                error.path,
+            ) from error
 
 
 async def stage_files(staging: Staging, plan: RestorePlan, stream: Stream) -> None:
     """Write all new contents to the staging folder, some at the same time."""
     entries = {path: plan.target[path] for path in plan.write}
-    paths = [path for path, entry in entries.items() if entry.link is None]
+    staging.names = {path: str(number) for number, path in enumerate(plan.write)}
+    paths = []
+    for path, entry in entries.items():
+        if entry.link is None:
+            paths.append(path)
+        else:
+            staging.make_link(path, entry.link)
     for start in range(0, len(paths), PARALLEL_FILES):
-        batch = paths[start : start + PARALLEL_FILES]
-        for path in batch:
-            staging.names[path] = str(len(staging.names))
         await run_all(
-            staging.write_file(path, entries[path], stream(path, entries[path])) for path in batch
+            staging.write_file(path, entries[path], stream(path, entries[path]))
+            for path in paths[start : start + PARALLEL_FILES]
         )
 
 
@@ -178,12 +199,8 @@ def change_folder(folder: Folder, plan: RestorePlan, staging: Staging) -> None:
             if not folder.remove_folder(path):
                 raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
     for path in plan.write:
-        entry = plan.target[path]
         with naming("write", path):
-            if entry.link is None:
-                folder.move_into(staging.directory, staging.names[path], path)
-            else:
-                folder.make_link(path, entry.link, STAGING_PREFIX + secrets.token_hex(8))
+            folder.move_into(staging.directory, staging.names[path], path)
         touched.add(path.rpartition("/")[0])
     for path in plan.chmod:
         with naming("set the mode of", path):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +20,7 @@ from typing import Self
 
 from holdfast.stores.local import sync_descriptor
 from holdfast.workspaces.errors import WorkspaceError, explain_file_error
+from holdfast.workspaces.paths import STAGING_PREFIX
 
 HAS_DIR_FD = os.open in os.supports_dir_fd and os.scandir in os.supports_fd
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
@@ -228,18 +230,6 @@ class Folder:
             raise
         return True
 
-    def make_link(self, path: str, target: str, temporary: str) -> None:
-        """Create a symbolic link in place of the file that has the path."""
-        directory, name = self.parent_of(path, create=True)
-        with directory.writable():
-            os.symlink(target, directory.at(temporary), dir_fd=directory.fd)
-            os.replace(
-                directory.at(temporary),
-                directory.at(name),
-                src_dir_fd=directory.fd,
-                dst_dir_fd=directory.fd,
-            )
-
     def set_mode(self, path: str, mode: int) -> None:
         """Set the permission bits of a regular file."""
         directory, name = self.parent_of(path)
@@ -254,7 +244,7 @@ class Folder:
             os.close(descriptor)
 
     def move_into(self, source: Directory, staged: str, path: str) -> None:
-        """Put a staged file in the place of the file that has the path, atomically."""
+        """Put a staged file or link in the place of the file that has the path, atomically."""
         directory, name = self.parent_of(path, create=True)
         with directory.writable():
             if os.name == "nt" and directory.lstat(name) is not None:
@@ -265,8 +255,9 @@ class Folder:
                 if error.errno != errno.EXDEV:
                     raise
                 # Another disk is mounted below the folder.
-                copy_file(source, staged, directory, staged)
-                replace_file(directory, staged, directory, name)
+                temporary = STAGING_PREFIX + secrets.token_hex(8)
+                copy_file(source, staged, directory, temporary)
+                replace_file(directory, temporary, directory, name)
 
     def sync_parent(self, path: str) -> None:
         """Flush the folder of a path to the disk."""
@@ -280,7 +271,12 @@ def replace_file(source: Directory, name: str, target: Directory, new: str) -> N
 
 
 def copy_file(source: Directory, name: str, target: Directory, new: str) -> None:
-    """Copy a file with its mode to a new file in another open folder, durably."""
+    """Copy a file with its mode, or a link, to another open folder, durably."""
+    status = source.lstat(name)
+    if status is not None and stat.S_ISLNK(status.st_mode):
+        link = os.readlink(source.at(name), dir_fd=source.fd)
+        os.symlink(link, target.at(new), dir_fd=target.fd)
+        return
     with (
         os.fdopen(source.open_file(name), "rb") as reader,
         os.fdopen(target.create_file(new), "wb") as writer,

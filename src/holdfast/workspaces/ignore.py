@@ -100,7 +100,7 @@ class IgnoreRules:
             (IgnoreFile("", parse_patterns(patterns)),) if patterns else (),
             (),
             (IgnoreFile("", parse_patterns(exclude.splitlines())),) if exclude else (),
-            sha256(f"{text}\0{exclude}".encode()).hexdigest(),
+            compute_fingerprint(text, exclude),
         )
 
     def enter(self, folder: str, gitignore: str | None, holdfastignore: str | None) -> IgnoreRules:
@@ -116,8 +116,9 @@ class IgnoreRules:
         if holdfastignore is not None:
             own = IgnoreFile(folder, parse_patterns(holdfastignore.splitlines()))
             holdfast = (own, *holdfast)
-        text = "\0".join((self.fingerprint, folder, gitignore or "", holdfastignore or ""))
-        fingerprint = sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+        fingerprint = compute_fingerprint(
+            self.fingerprint, folder, repr(gitignore), repr(holdfastignore)
+        )
         return IgnoreRules(self.extra, holdfast, git, fingerprint)
 
     def is_ignored(self, path: str, *, is_folder: bool = False) -> bool:
@@ -128,6 +129,11 @@ class IgnoreRules:
                 if decision is not None:
                     return decision
         return False
+
+
+def compute_fingerprint(*texts: str) -> str:
+    """Return a digest of some texts, which may be file contents that are not UTF-8."""
+    return sha256("\0".join(texts).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 class IgnoreTree:

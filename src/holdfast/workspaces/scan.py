@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
+from holdfast.errors import short_repr
 from holdfast.workspaces.entries import PERMISSIONS, FileEntry
 from holdfast.workspaces.errors import WorkspaceError, explain_file_error
 from holdfast.workspaces.folder import Directory, Folder
@@ -42,11 +43,21 @@ class ScanOptions:
 
     max_file_size: int = MAX_FILE_SIZE
     max_total_size: int = MAX_TOTAL_SIZE
-    ignore: tuple[str, ...] = ()
+    ignore: Sequence[str] = ()
     """Patterns in addition to those of the ignore files."""
     respect_gitignore: bool = True
     excluded: frozenset[str] = frozenset()
     """Absolute paths that are not captured: the files of the store, if they are in the folder."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_file_size", "max_total_size"):
+            limit = getattr(self, name)
+            if type(limit) is not int or limit < 0:
+                raise ValueError(f"{name} must be a number of bytes, got {short_repr(limit)}")
+        if isinstance(self.ignore, str) or not all(isinstance(each, str) for each in self.ignore):
+            raise TypeError(
+                f'ignore must be a list of patterns such as "*.log", got {short_repr(self.ignore)}'
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,16 +100,17 @@ def cache_path(owner: str) -> Path:
 
 def load_cache(owner: str) -> StatCache:
     """Return the cache of a folder and session; an empty one if it is missing or damaged."""
+    seq = load_seq(owner)
     try:
         data = cache_path(owner).read_bytes()
         # The digest comes first: a cache that was cut off or edited is not used.
         if sha256(data[32:]).digest() != data[:32]:
-            return StatCache()
+            return StatCache(seq=seq)
         stored = _decoder.decode(data[32:])
     except (OSError, RuntimeError, msgspec.MsgspecError):
-        return StatCache()
+        return StatCache(seq=seq)
     if stored.version != VERSION or stored.owner != ascii(owner):
-        return StatCache()
+        return StatCache(seq=seq)
     files = {
         each.path: (
             (each.mtime, each.ctime, each.size, each.inode, each.mode),
@@ -124,7 +125,7 @@ def load_cache(owner: str) -> StatCache:
         frozenset(stored.ignored),
         frozenset(stored.folders),
         stored.rules,
-        load_seq(owner),
+        seq,
     )
 
 

@@ -6,6 +6,7 @@ from google.adk.events import Event, EventActions
 from google.genai import types
 
 from adapters.adk.scripted_agent import IDS, S1, text_event
+from holdfast import Session
 from holdfast.adapters.adk import HoldfastSessionService
 from holdfast.blobs import contents as contents_module
 from support.async_tests import async_test
@@ -44,3 +45,14 @@ async def test_an_image_is_stored_once_and_comes_back(monkeypatch):
     assert found.events[0].content.parts == parts
     assert (found.state["report"], found.state["user:profile"]) == (TEXT, TEXT)
     assert await again.get_user_state(**IDS) == {"profile": TEXT}
+    here, there = (again.location(**IDS, session_id=name) for name in ("s1", "s2"))
+    opened = await Session.open(store, agent_id=here.scope_id, session_id=here.session_id)
+    saved = await opened.save()
+    await again.append_event(found, text_event("later"))
+    await opened.refresh()
+    await opened.restore(saved.snapshot_id)
+    await opened.fork(there.session_id)
+    for name in ("s1", "s2"):
+        restored = await HoldfastSessionService(store).get_session(**IDS, session_id=name)
+        assert restored.events == session.events
+        assert restored.state["report"] == TEXT

@@ -6,7 +6,7 @@ import datetime as dt
 from dataclasses import replace
 
 import pytest
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.graph import MessagesState
 from pydantic import BaseModel
@@ -90,6 +90,21 @@ def test_blocking_and_async_calls_read_them_on_other_backends(backend, request, 
         graph.update_state(at(), {"messages": [AIMessage("more", id="z")]})
         again = build_talk(new_saver()).get_state(at())
         assert again.values["messages"] == [*messages, AIMessage("more", id="z")]
+
+
+@async_test
+async def test_async_calls_do_not_block_for_the_current_checkpoint(monkeypatch):
+    store = ObservedStore()
+    await build_talk(HoldfastSaver(store)).ainvoke(ask(1), at())
+    saver = HoldfastSaver(store)
+
+    def fail(_, work):
+        work.close()
+        raise AssertionError("a large value was read in the event loop")
+
+    monkeypatch.setattr(contents_module, "run_blocking", fail)
+    state = await read_state(saver)
+    assert state.values["messages"][2].content == TEXT
 
 
 async def read_state(saver):
@@ -234,3 +249,19 @@ async def test_a_copy_of_a_thread_that_is_pruned_meanwhile_is_refused(monkeypatc
     await saver.acopy_thread("t", "copy")
     found = await build_steps(HoldfastSaver(store)).aget_state(at("copy"))
     assert found.values == {"log": [IMAGE]}
+
+
+def test_pruned_and_deleted_threads_leave_no_images():
+    store = ObservedStore()
+    saver = HoldfastSaver(store)
+    graph = build_talk(saver)
+    graph.invoke(ask(0), at())
+    graph.update_state(at(), {"messages": [RemoveMessage("u0")]})
+    kept = graph.get_state(at()).values["messages"]
+    graph.update_state(at(), {"messages": [AIMessage("more", id="z")]})
+    saver.prune(["t"])
+    check_stored_once(store, TEXT)
+    found = build_talk(HoldfastSaver(store)).get_state(at()).values["messages"]
+    assert found == [*kept, AIMessage("more", id="z")]
+    saver.delete_thread("t")
+    assert store.keys_with("/blobs/") == []

@@ -292,6 +292,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
                     found = await history.find_checkpoint(thread, ns, id_)
                 else:
                     found = await history.find_current(thread, ns)
+                    await thread.load_contents()
             return (
                 None if found is None else history.to_checkpoint_tuple(self._codec, thread, found)
             )

@@ -167,6 +167,11 @@ class Thread:
         """Return the current state of the session. The caller must hold the lock."""
         return (await self.head()).working.base
 
+    async def load_contents(self) -> None:
+        """Read the large values of the current state ahead, unless the caller blocks anyway."""
+        if self._committer is not None and not RUN_INLINE.get():
+            await self._committer.load_contents()
+
     @property
     def copies(self) -> dict[str, ItemCopies]:
         """The items of lists of the current checkpoints, by namespace, as far as they are known."""

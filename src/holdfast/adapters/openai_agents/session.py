@@ -25,6 +25,7 @@ from holdfast.adapters.openai_agents.compaction import (
 from holdfast.adapters.openai_agents.run_status import infer_items_status
 from holdfast.adapters.requirement import import_requirement
 from holdfast.adapters.shared_session import SharedSession
+from holdfast.documents.blobs import EMBED, Attachments
 from holdfast.documents.document import Document
 from holdfast.errors import HoldfastError, short_repr
 from holdfast.sessions.restore import SnapshotRef
@@ -311,17 +312,24 @@ class HoldfastSession:
         )
 
     async def export(
-        self, *, at: str | None = None, tags: Mapping[str, str] | None = None
+        self,
+        *,
+        at: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        attachments: Attachments = EMBED,
     ) -> Document:
         """Return the conversation, or a durable snapshot of it, as a document.
 
+        See `Session.export`.
+
         Raises:
+            DocumentTooLargeError: The attachments are too large to be embedded.
             NotFoundError: The snapshot does not exist, or was pruned.
             IntegrityError: Stored data is damaged.
             StateStoreError: The store failed.
 
         """
-        return await (await self._shared.open()).export(at=at, tags=tags)
+        return await (await self._shared.open()).export(at=at, tags=tags, attachments=attachments)
 
     async def verify(self) -> Verification:
         """Check everything that is stored of the conversation.

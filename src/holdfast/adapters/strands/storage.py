@@ -21,6 +21,7 @@ from holdfast.adapters.requirement import import_requirement
 from holdfast.adapters.strands import keys
 from holdfast.adapters.strands.search import ScannedStorage, storage_errors
 from holdfast.adapters.strands.session import StrandsSession
+from holdfast.documents.blobs import EMBED, Attachments
 from holdfast.documents.document import Document
 from holdfast.documents.export import export_document
 from holdfast.errors import short_repr
@@ -185,17 +186,21 @@ class HoldfastStorage(StoreAdapter):
         *,
         snapshot_id: str | None = None,
         scope: str = AGENT,
+        attachments: Attachments = EMBED,
     ) -> Document:
-        """Return a session, or one of its snapshots, as a document.
+        """Return a session, or one of its snapshots, as a document. See `Session.export`.
 
         Raises:
             NotFoundError: The session or snapshot does not exist.
+            DocumentTooLargeError: The attachments are too large to be embedded.
             IntegrityError: Stored data is damaged.
             StateStoreError: The store failed.
 
         """
         location = SnapshotLocation(session_id, scope, agent_id)
-        work = export_document(self._archive, location, snapshot_id=snapshot_id)
+        work = export_document(
+            self._archive, location, snapshot_id=snapshot_id, attachments=attachments
+        )
         return await get_portal().call_from_loop(work)
 
     async def set_status(

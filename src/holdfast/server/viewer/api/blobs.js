@@ -3,6 +3,7 @@
 import { sessionPath } from "./client.js";
 
 const BASE64_IMAGE = /^(iVBORw0KGgo|\/9j\/|R0lGOD|UklGR)/;
+const MAX_NAME = 255;
 const DATA_URL = /^data:image\/[\w.+-]+;base64,/;
 
 /** Return the blobs of one session. */
@@ -13,14 +14,14 @@ export function createBlobs(client, ref) {
     read: (reference, options) => client.getBytes(path(reference), { scope: ref.scope }, options),
     /** Return the path and the query of a download. */
     download: (reference, mediaType) => [path(reference), {
-      scope: ref.scope, name: reference.name, media_type: plainType(reference.mediaType ?? mediaType),
+      scope: ref.scope, name: reference.name?.slice(0, MAX_NAME), media_type: plainType(reference.mediaType ?? mediaType),
     }],
     client,
   };
 }
 
 /** Return a media type without parameters, or null if it has another form. */
-const plainType = (type) => /^[\w.+-]+\/[\w.+-]+/.exec(type ?? "")?.[0] ?? null;
+const plainType = (type) => /^[a-z\d][\w.+-]{0,99}\/[a-z\d][\w.+-]{0,99}/i.exec(type ?? "")?.[0] ?? null;
 
 const startsWith = (bytes, codes, at = 0) => codes.every((code, i) => code === null || bytes[at + i] === code);
 const ascii = (text) => [...text].map((letter) => letter.charCodeAt(0));

@@ -1,6 +1,8 @@
 // The files of a workspace, as the namespace `files` has them: by path, with the digest of the content, its size and
 // mode, or with the target of a symbolic link.
 
+import { formatSize } from "./sizes.js";
+
 const IMAGES = {
   __proto__: null, png: "image/png", jpg: "image/jpeg", jpeg: "image/jpeg", gif: "image/gif", webp: "image/webp",
   avif: "image/avif", bmp: "image/bmp", svg: "image/svg+xml",
@@ -12,6 +14,13 @@ export const FILES = "files";
 /** Whether a value is the record of a file or of a link. */
 export const isFileRecord = (value) => value !== null && typeof value === "object"
   && (typeof value.link === "string" || (/^[0-9a-f]{64}$/.test(value.digest) && Number.isSafeInteger(value.size)));
+
+/** Whether an entry of a diff is about a file. */
+export const isFileEntry = ({ namespace, before, after }) => namespace === FILES
+  && [before, after].every((each) => each === undefined || isFileRecord(each));
+
+/** Return the size of a file, or the target of a link. */
+export const recordText = ({ link, size }) => (link === undefined ? formatSize(size) : `→ ${link}`);
 
 const baseName = (path) => path.slice(path.lastIndexOf("/") + 1);
 

@@ -2,6 +2,7 @@
 // None of it ever changes, so each part is fetched once and cached.
 
 import { sessionPath } from "./client.js";
+import { FILES, isFileRecord } from "./file-records.js";
 
 /** Messages fetched at once. */
 export const MESSAGE_PAGE = 50;
@@ -13,7 +14,7 @@ const EVENT_BLOCK = 100;
  */
 export async function loadPosition(client, ref, seq, summary, signal) {
   const { scope } = ref;
-  const lastMessages = { at: seq, message_offset: -MESSAGE_PAGE, message_limit: MESSAGE_PAGE, scope };
+  const lastMessages = { ...messageWindow(seq, -MESSAGE_PAGE, MESSAGE_PAGE), scope };
   const changes = { from: seq - 1, to: seq, patch: false, scope };
   const isKept = seq >= summary.first_event;
   const [state, keptEvent, diff, block] = await Promise.all([
@@ -33,9 +34,20 @@ export function fetchEventsAround(client, ref, seq, summary, signal) {
   return client.getImmutable(sessionPath(ref, "events"), query, signal);
 }
 
+/** The files of a workspace may be many, and are fetched on their own. */
+const messageWindow = (seq, offset, limit) =>
+  ({ at: seq, message_offset: offset, message_limit: limit, without: FILES });
+
+/** Fetch the records of the files after the event `seq`, by path. */
+export async function fetchFiles(client, ref, seq, signal) {
+  const query = { at: seq, message_limit: 0, scope: ref.scope };
+  const { state } = await client.getImmutable(sessionPath(ref, "state"), query, signal);
+  return Object.fromEntries(Object.entries(state.namespaces?.[FILES] ?? {}).filter(([, value]) => isFileRecord(value)));
+}
+
 /** Fetch some messages of the conversation after the event `seq`. */
 export async function fetchMessages(client, ref, seq, offset, limit, signal) {
-  const query = { at: seq, message_offset: offset, message_limit: limit, scope: ref.scope };
+  const query = { ...messageWindow(seq, offset, limit), scope: ref.scope };
   return (await client.getImmutable(sessionPath(ref, "state"), query, signal)).state.messages;
 }
 

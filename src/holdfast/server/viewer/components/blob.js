@@ -42,21 +42,21 @@ async function run(body, work) {
   setBusy(body, false);
 }
 
-/** Load what can be shown of a content; null if it can only be downloaded. */
-async function content(reference, blobs, type, body) {
-  if (type?.startsWith("image/")) return image(reference, blobs, type, body);
-  const mayBeText = type === null || TEXT_TYPE.test(type);
-  if (!mayBeText || reference.size === 0) return null;
-  const head = await blobs.read(reference, { limit: HEAD });
-  const text = decodeText(head);
-  if (text === null ? sniffImage(head) : isEncodedImage(text)) return image(reference, blobs, type, body);
-  return text === null ? null : textContent(text, reference, blobs, head.length);
+/** Show a content, or offer to if it is very large; null if it can only be downloaded. */
+function content(reference, blobs, type, body) {
+  const isImage = type?.startsWith("image/");
+  if ((type !== null && !isImage && !TEXT_TYPE.test(type)) || reference.size === 0) return null;
+  const load = () => (isImage ? loadImage : loadUnknown)(reference, blobs, type);
+  if (reference.size <= MAX_SHOWN) return load();
+  return button(`show it (${size(reference.size)})`, () => run(body, load), { class: "quiet small" });
 }
 
-function image(reference, blobs, type, body) {
-  const load = () => loadImage(reference, blobs, type);
-  if (reference.size <= MAX_SHOWN) return load();
-  return button(`show the image (${size(reference.size)})`, () => run(body, load), { class: "quiet small" });
+/** Load the start of a content that may be a text or an image. */
+async function loadUnknown(reference, blobs, type) {
+  const head = await blobs.read(reference, { limit: HEAD });
+  const text = decodeText(head);
+  if (text === null ? sniffImage(head) : isEncodedImage(text)) return loadImage(reference, blobs, type);
+  return text === null ? null : textContent(text, reference, blobs, head.length);
 }
 
 async function loadImage(reference, blobs, type) {

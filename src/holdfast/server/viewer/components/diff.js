@@ -1,6 +1,6 @@
 // A diff of two states, entry by entry: the values before and after side by side, and the fields inside that differ.
 
-import { FILES, isFileRecord } from "../api/file-records.js";
+import { isFileEntry } from "../api/file-records.js";
 import { isCollection, pointerKeys, previewValue, valueAt } from "../api/json-values.js";
 import { parseReference } from "../api/references.js";
 import { blobView } from "./blob.js";
@@ -56,9 +56,6 @@ function entryItem(entry, blobs) {
     more > 0 && el("p", { class: "muted" }, `and ${plural(more, "more field")}`),
     hasFields ? fullValues(before, after, blobs) : columns(before, after, blobs));
 }
-
-const isFileEntry = ({ namespace, before, after }) => namespace === FILES
-  && [before, after].every((each) => each === undefined || isFileRecord(each));
 
 function columns(before, after, blobs) {
   return el("div", { class: "columns" },

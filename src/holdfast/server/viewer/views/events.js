@@ -1,5 +1,6 @@
 // The event of the shown position, and the list of events around it.
 
+import { isFileEntry, recordText } from "../api/file-records.js";
 import { previewValue } from "../api/json-values.js";
 import { SIGNS, changeMark } from "../components/changes.js";
 import { append, button, el, fill } from "../components/dom.js";
@@ -35,10 +36,12 @@ export function createEventCard(root, { blobs }) {
 
 const pair = (name, value) => [el("dt", {}, name), el("dd", {}, el("code", {}, value))];
 
-function changeItem({ namespace, key, kind, before, after }) {
+function changeItem(entry) {
+  const { namespace, key, kind, before, after } = entry;
   const value = kind === "removed" ? before : after;
+  const text = value !== undefined && (isFileEntry(entry) ? recordText(value) : previewValue(value, 80));
   return el("li", {}, changeMark(kind), " ", el("code", {}, `${namespace}/${key}`), " ",
-    value !== undefined && el("span", { class: "preview" }, previewValue(value, 80)));
+    text && el("span", { class: "preview" }, text));
 }
 
 /** Create the list of events around the shown one. `onPick(seq)` goes to an event. */

@@ -1,11 +1,12 @@
 // The files of a workspace at the shown position: a tree, the content of the chosen file, and what the event changed.
 
-import { FILES, buildFolders, isExecutable, isFileRecord, modeText } from "../api/file-records.js";
+import { buildFolders, isExecutable, isFileEntry, modeText, recordText } from "../api/file-records.js";
 import { escapeSegment } from "../api/json-values.js";
 import { ChangeIndex } from "../components/changes.js";
-import { el, fill } from "../components/dom.js";
+import { el, fill, setBusy } from "../components/dom.js";
 import { fileContent, fileDiff } from "../components/file-diff.js";
 import { plural, size } from "../components/format.js";
+import { showError } from "../components/notices.js";
 import { createTree } from "../components/tree.js";
 
 const ROOT = "/files";
@@ -18,7 +19,7 @@ function describeNode(value) {
   if (value.record) {
     const { link } = value.record;
     const note = link === undefined ? (isExecutable(value.record) ? "executable" : "") : "link";
-    return { type: "file", text: link === undefined ? size(value.record.size) : `→ ${link}`, note, separator: " " };
+    return { type: "file", text: recordText(value.record), note, separator: " " };
   }
   const rank = ([name, each]) => `${each.entries ? 0 : 1}${name}`;
   const entries = [...value.entries].sort((a, b) => (rank(a) < rank(b) ? -1 : 1));
@@ -29,15 +30,17 @@ function describeNode(value) {
   return { type: "folder", children: entries.length, child, preview: "", separator: "" };
 }
 
-/** Create the view; `blobs()` downloads contents. `onFiles(hasFiles)` is called for each position. */
-export function createFilesView(root, { blobs, onFiles }) {
+/** Create the view. `fetch(seq, signal)` returns the records of the files at an event; `blobs()` downloads contents. */
+export function createFilesView(root, { fetch, blobs }) {
   const expanded = new Set();
   const tree = el("div", { class: "files-tree" });
   const total = el("p", { class: "muted" });
   const content = el("section", { class: "card file-content", "aria-label": "Content of the file" });
   let position = null;
+  let files = {};
   let isVisible = false;
   let isDrawn = false;
+  let stop = new AbortController();
   let chosen = null;
   let shown = null;
   fill(root, el("div", { class: "files-view" },
@@ -45,25 +48,36 @@ export function createFilesView(root, { blobs, onFiles }) {
       el("header", { class: "card-head" }, el("h2", { id: "files-title" }, "Files"), total), tree),
     content));
 
-  const records = () => Object.fromEntries(
-    Object.entries(position.state.state.namespaces?.[FILES] ?? {}).filter(([, value]) => isFileRecord(value)));
-  const changed = () => position.entries.filter(({ namespace, before, after }) =>
-    namespace === FILES && isFileRecord(after ?? before));
+  const changed = () => position.entries.filter(isFileEntry);
 
-  function draw() {
+  /** Fetch and draw the files of the position, if they are visible and not drawn yet. */
+  async function load() {
     if (isDrawn || !isVisible || !position) return;
     isDrawn = true;
-    const files = records();
+    stop.abort();
+    stop = new AbortController();
+    const { signal } = stop;
+    setBusy(tree, true);
+    try {
+      files = await fetch(position.seq, signal);
+      if (!signal.aborted) draw();
+    } catch (error) {
+      if (!signal.aborted) showError(error);
+    }
+    if (!signal.aborted) setBusy(tree, false);
+  }
+
+  function draw() {
     const changes = changed();
     const paths = Object.keys(files);
     const bytes = paths.reduce((sum, path) => sum + (files[path].size ?? 0), 0);
     total.textContent = `${plural(paths.length, "file")}, ${size(bytes)}; `
       + (changes.length ? `${plural(changes.length, "change")} by this event` : "not changed by this event");
-    drawTree(files, changes);
-    drawContent(files, changes);
+    drawTree(changes);
+    drawContent(changes);
   }
 
-  function drawTree(files, changes) {
+  function drawTree(changes) {
     const removed = changes.filter(({ kind }) => kind === "removed");
     const folder = buildFolders(files, removed.map(({ key }) => key));
     const index = ChangeIndex.atPaths(changes.map(({ key, kind, before }) => (
@@ -93,7 +107,7 @@ export function createFilesView(root, { blobs, onFiles }) {
   function pick({ value }) {
     chosen = value.path;
     markChosen();
-    drawContent(records(), changed());
+    drawContent(changed());
   }
 
   function markChosen() {
@@ -105,7 +119,7 @@ export function createFilesView(root, { blobs, onFiles }) {
     }
   }
 
-  function drawContent(files, changes) {
+  function drawContent(changes) {
     const change = changes.find(({ key }) => key === chosen);
     const record = chosen === null ? undefined : files[chosen];
     const key = JSON.stringify([chosen, record, change?.kind, change?.before]);
@@ -131,14 +145,14 @@ export function createFilesView(root, { blobs, onFiles }) {
     show(next) {
       position = next;
       isDrawn = false;
-      onFiles(Object.keys(next.state.state.namespaces?.[FILES] ?? {}).length > 0);
-      draw();
+      return load();
     },
     setVisible(visible) {
       isVisible = visible;
-      draw();
+      return load();
     },
     reset() {
+      stop.abort();
       expanded.clear();
       [position, chosen, shown] = [null, null, null];
     },

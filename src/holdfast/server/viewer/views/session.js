@@ -5,7 +5,8 @@
 import { createBlobs } from "../api/blobs.js";
 import { sessionPath } from "../api/client.js";
 import { createPoller } from "../api/live.js";
-import { fetchEventsAround, fetchMessages, loadPosition, messageChanges } from "../api/position.js";
+import { FILES, isFileEntry } from "../api/file-records.js";
+import { fetchEventsAround, fetchFiles, fetchMessages, loadPosition, messageChanges } from "../api/position.js";
 import { fetchSnapshots } from "../api/snapshots.js";
 import { connectionStatus } from "../components/connection-status.js";
 import { byId, setBusy } from "../components/dom.js";
@@ -52,7 +53,7 @@ export function createSessionPage({ client, store, access, sidebar }) {
   const missingEvent = createMissingEventNotice(byId("missing-event"), byId("session"), { onPick: goTo });
   const values = createValuesView(byId("values"), { blobs });
   const files = createFilesView(byId("view-files"), {
-    blobs, onFiles: (hasFiles) => tabs.setHidden("files", !hasFiles && store.view !== "files"),
+    blobs, fetch: (seq, signal) => fetchFiles(client, store.ref, seq, signal),
   });
   const growth = createGrowthView(byId("view-growth"), { onPick: goTo });
   const tabs = createTabs(byId("tabs"), TABS, (name) => showTab(name, { push: true }));
@@ -233,6 +234,8 @@ export function createSessionPage({ client, store, access, sidebar }) {
     });
     eventCard.show(position);
     values.show(position);
+    const hasFiles = store.summary.namespaces.includes(FILES) || position.entries.some(isFileEntry);
+    tabs.setHidden("files", !hasFiles && store.view !== "files");
     files.show(position);
     eventList.show(position, store.summary);
     growth.setCurrent({ seq, at: state.at, messages: state.message_count, size_bytes: state.size_bytes });

@@ -19,8 +19,10 @@ export function openExportDialog({ client, ref, snapshots, chosen }) {
     [...snapshots].reverse().slice(0, MAX_SNAPSHOTS).map((info) =>
       el("option", { value: info.snapshot_id, selected: info.snapshot_id === chosen }, title(info))));
   const { box: redact, row } = checkbox("Redact secrets and personal data");
+  const { box: omit, row: omitRow } = checkbox("Leave out large values and attachments");
   const link = el("a", { class: "button main", download: true }, "Download");
-  const query = () => ({ at: position.value, redact: redact.checked || null, scope: ref.scope });
+  const query = () => ({ at: position.value, redact: redact.checked || null, attachments: omit.checked ? "omit" : null,
+    scope: ref.scope });
   const path = sessionPath(ref, "document");
   const updateLink = () => { link.href = client.url(path, query()).href; };
   link.addEventListener("click", (event) => {
@@ -32,7 +34,7 @@ export function openExportDialog({ client, ref, snapshots, chosen }) {
   });
   const dialog = openDialog("Export this session",
     el("p", {}, "Downloads one JSON file with the state and the events, which can be imported into any store."),
-    field("Position", position), row,
+    field("Position", position), row, omitRow,
     el("div", { class: "row dialog-end" }, button("Cancel", () => dialog.close()), link));
   dialog.addEventListener("input", updateLink);
   updateLink();

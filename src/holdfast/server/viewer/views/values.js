@@ -1,6 +1,7 @@
 // The values at the shown position as one tree: the session's own and those of every other namespace. What the event
 // changed is marked and expanded.
 
+import { isFileEntry } from "../api/file-records.js";
 import { escapeSegment } from "../api/json-values.js";
 import { ChangeIndex, entryPath } from "../components/changes.js";
 import { byId, fill } from "../components/dom.js";
@@ -50,7 +51,7 @@ export function createValuesView(root, { blobs }) {
       const changes = new ChangeIndex(entries);
       const roots = rootsOf(state);
       for (const { path } of roots) if (changes.hasChangesBelow(path)) expanded.add(path);
-      const valueEntries = entries.filter(({ namespace }) => namespace !== "messages");
+      const valueEntries = entries.filter((entry) => entry.namespace !== "messages" && !isFileEntry(entry));
       for (const { namespace, key, fields } of valueEntries.slice(0, MAX_EXPANDED)) {
         for (const { path } of (fields ?? []).slice(0, MAX_EXPANDED)) expandTo(entryPath(namespace, key), path);
       }
