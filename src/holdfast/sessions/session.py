@@ -32,7 +32,7 @@ from holdfast.sessions.attachments import (
 from holdfast.sessions.backoff import Contention
 from holdfast.sessions.base import BaseSession
 from holdfast.sessions.commit import Committer, validate_on_conflict
-from holdfast.sessions.event_view import load_events
+from holdfast.sessions.event_view import follow_loaded
 from holdfast.sessions.fork import create_fork
 from holdfast.sessions.once import SideEffects, reject_nested_once, validate_once_call
 from holdfast.sessions.open import SessionOpener
@@ -288,7 +288,7 @@ class Session(BaseSession):
         else:
             start = self._working.head if start is None else start
             follower = LogFollower(self.state_store, self.location, start, incarnation.id)
-        return load_events(follower.events(), self.committer.timeline.contents)
+        return follow_loaded(follower, self.committer.timeline.contents)
 
     # ------------------------------------------------------------------- durable snapshots
 

@@ -17,7 +17,7 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import NoReturn, Self
 
-from holdfast.errors import IntegrityError, NotFoundError, short_repr
+from holdfast.errors import IntegrityError, InvalidDocumentError, NotFoundError, short_repr
 from holdfast.log.event import Event
 from holdfast.log.event_log import EventLog, Position, SegmentPage
 from holdfast.log.segment import Segment, decode_segment
@@ -114,7 +114,7 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
         """Keys of the next segments, if they were listed."""
         self._segments: deque[Segment] = deque()
         """Segments that were read, and not received yet."""
-        self._problem: IntegrityError | NotFoundError | None = None
+        self._problem: Exception | None = None
         """The error after them."""
         self._found = 0
         """How many reads in a row found as much as they could."""
@@ -140,7 +140,7 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
         """
         self._watch = await self._context.__aenter__()
         self._poll = SharedPoll.get(self._state_store, self._location.prefix)
-        self._poll.followers += 1
+        self._poll.watches.add(self._watch)
         try:
             await self._open()
         except BaseException:
@@ -154,7 +154,7 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._poll.followers -= 1
+        self._poll.watches.discard(self._watch)
         await self._context.__aexit__(kind, error, trace)
 
     async def receive(self, seconds: float | None = None) -> list[Event]:
@@ -169,7 +169,7 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
                 after = self._after or 0
                 return [each for each in await decode_events(segment) if each.seq > after]
             if self._problem is not None:
-                await self._raise(self._problem)
+                await self.raise_problem(self._problem)
             await self._read()
             if self._segments or self._problem is not None:
                 continue
@@ -195,7 +195,7 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
         try:
             self._position = await self._find_position(is_new=is_new)
         except (IntegrityError, NotFoundError) as error:
-            await self._raise(error)
+            await self.raise_problem(error)
         if self._after is None:
             self._after = self._position.seq
 
@@ -268,7 +268,7 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
                     segments.append(segment)
                     if len(segments) == PAGE_SIZE:
                         break
-        except (IntegrityError, NotFoundError) as error:
+        except (IntegrityError, InvalidDocumentError, NotFoundError) as error:
             self._problem = error
         if segments:
             self._segments.extend(segments)
@@ -277,7 +277,7 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
             self._checked_at = time.monotonic()
             self._pause = FIRST_PAUSE
             if not self._is_woken:
-                self._poll.wake_others(last.key)
+                self._poll.wake_others(self._watch, last.key)
                 self._is_woken = True
         elif self._problem is None:
             self._poll.note_end(self._position.seq, started)
@@ -363,23 +363,33 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
         self._checked_at = now
         # Only what is inconsistent twice counts: other processes write in between.
         seq = self._position.seq
-        if self._last_key is not None and await self._state_store.get(self._last_key) is None:
+        if not await self._has_last_segment():
             await self._read_next()
             if self._stored.manifest.log_start.seq < seq:
-                raise NotFoundError(
-                    f"{self._describe()} lost event {seq} while it was followed: it was restored "
-                    "from a backup; follow it from an event that it has"
-                )
+                raise self._lost_error()
         keys = await self._list_keys(1)
         if keys and keys[0] != self._log.key(seq + 1):
             self._found = SINGLE_READS  # a page shows whether there is a gap
 
-    async def _raise(self, problem: Exception) -> NoReturn:
-        """Raise an error of reading, or what explains it: a deleted or pruned log."""
+    async def _has_last_segment(self) -> bool:
+        """Return whether the last segment that was read is stored as it was."""
+        key = self._last_key
+        if key is None:
+            return True
+        entry = await self._state_store.get(key)
+        return entry is not None and decode_segment(key, entry.value).hash == self._position.hash
+
+    async def raise_problem(self, problem: Exception, seq: int | None = None) -> NoReturn:
+        """Raise an error of reading an event, or what explains it: a deleted or pruned log.
+
+        ``seq`` is the event, by default the one after those that were read.
+        """
         found = await self._state_store.get_many([self._location.manifest_key])
         self._check(found)
-        if self._position.seq < self._stored.manifest.log_start.seq:
+        if (seq or self._position.seq + 1) <= self._stored.manifest.log_start.seq:
             raise self._pruned_error() from problem
+        if not await self._has_last_segment():
+            raise self._lost_error() from problem
         raise problem
 
     def _describe(self) -> str:
@@ -387,6 +397,12 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
 
     def _deleted_error(self) -> NotFoundError:
         return NotFoundError(f"{self._describe()} was deleted while it was followed")
+
+    def _lost_error(self) -> NotFoundError:
+        return NotFoundError(
+            f"{self._describe()} lost event {self._position.seq} while it was followed: it was "
+            "restored from a backup; follow it from an event that it has"
+        )
 
     def _pruned_error(self) -> NotFoundError:
         start = self._stored.manifest.log_start.seq

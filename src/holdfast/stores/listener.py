@@ -134,6 +134,7 @@ class Listener(ABC):
 
         def set_ready() -> None:
             nonlocal pauses, settling
+            check_not_cancelled()
             pauses = growing_pauses()
             self._set_ready(is_ready=True)
             self._tried.set()
@@ -148,6 +149,7 @@ class Listener(ABC):
             finally:
                 if settling is not None:
                     settling.cancel()
+            check_not_cancelled()
             self._tried.set()
             if self._is_ready:
                 logger.info("lost the notifications of a server, connecting again: %s", reason)
@@ -239,6 +241,16 @@ class ListeningWatch(AbstractAsyncContextManager[StoreWatch]):
             await self._listeners.remove(self._prefix, self._watch)
         finally:
             await self._in_process.__aexit__(kind, error, trace)
+
+
+def check_not_cancelled() -> None:
+    """Raise the cancellation of the current task, if a driver has ignored it.
+
+    Before Python 3.12, ``asyncio.wait_for`` does so if it ends at the same time.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def growing_pauses() -> Iterator[float]:

@@ -193,6 +193,38 @@ async def test_unknown_keys_make_it_poll():
 
 
 @async_test
+async def test_commits_after_a_restore_from_a_backup():
+    async with MemoryStateStore() as store:
+        session = await commit(store)
+        async with aclosing(Catalog(store).follow()) as changes:
+            task = await start(changes)
+            session.set("value", 2)
+            await session.commit()
+            session.set("value", 3)
+            await session.commit()
+            assert await task == ["committed bot/ses_1 4"]
+            for seq in (3, 4):
+                await store.delete(session.committer.timeline.log.key(seq))
+            assert await receive(changes) == ["committed bot/ses_1 2"]
+            await commit(store, value="other")
+            assert await receive(changes) == ["committed bot/ses_1 3"]
+
+
+@pytest.mark.usefixtures("polling")
+@async_test
+async def test_store_that_refuses_to_notify_is_polled(monkeypatch):
+    monkeypatch.setattr(follow, "SAFETY_PAUSE", 1000.0)
+    content = MemoryStateStore()
+    async with SharedMemory(content) as store, SharedMemory(content) as other:
+        store.wakes_other_processes = True
+        async with aclosing(Catalog(store).follow()) as changes:
+            task = await start(changes)
+            await asyncio.sleep(0.05)
+            await commit(other)
+            assert await task == ["created bot/ses_1 2"]
+
+
+@async_test
 async def test_damaged_sessions_do_not_end_it():
     location = SnapshotLocation("ses_1", scope_id="bot")
     async with MemoryStateStore() as store:
