@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import subprocess
-import sys
 import threading
 from contextlib import aclosing
 
@@ -26,7 +24,6 @@ from holdfast.log.segment import decode_segment
 from holdfast.snapshots import follow
 from holdfast.snapshots.follow import follow_events
 from holdfast.stores.memory import MemoryStateStore
-from holdfast.stores.sqlite.store import SqliteStateStore
 from holdfast.stores.watch import HUB, StoreWatch
 from support.async_tests import async_test
 from support.observed_store import ObservedStore
@@ -452,27 +449,3 @@ def test_blocking_follow(tmp_path):
             assert next(live).seq == 4
         with pytest.raises(ValueError, match="after must"):
             session.follow(-1)
-
-
-WRITER = """
-import sys
-from holdfast import BlockingSession
-with BlockingSession.open(sys.argv[1], agent_id="bot", session_id="ses_1") as session:
-    for number in range(3):
-        session.set("value", number)
-        session.commit()
-"""
-
-
-@async_test
-async def test_other_process_on_sqlite(tmp_path):
-    path = tmp_path / "state.db"
-    async with (
-        SqliteStateStore(path) as store,
-        aclosing(follow_events(store, LOCATION, 0)) as events,
-    ):
-        received = asyncio.create_task(receive(events, 4))
-        await asyncio.to_thread(
-            subprocess.run, [sys.executable, "-c", WRITER, f"sqlite:///{path}"], check=True
-        )
-        assert await received == [1, 2, 3, 4]
