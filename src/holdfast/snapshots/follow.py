@@ -21,7 +21,12 @@ from holdfast.errors import IntegrityError, InvalidDocumentError, NotFoundError,
 from holdfast.log.event import Event
 from holdfast.log.event_log import EventLog, Position, SegmentPage
 from holdfast.log.segment import Segment, decode_segment
-from holdfast.snapshots.follow_start import describe_session, find_start, pruned_error
+from holdfast.snapshots.follow_start import (
+    describe_session,
+    find_head,
+    find_start,
+    pruned_error,
+)
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.manifest import StoredManifest, read_manifest, select_manifest
 from holdfast.snapshots.shared_read import SharedPoll, share_read
@@ -333,8 +338,9 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
     async def _has_last_segment(self) -> bool:
         """Return whether the last segment that was read is stored as it was."""
         key = self._last_key
-        if key is None:
-            return True
+        if key is None:  # none was read since the start
+            head = await find_head(self._state_store, self._location, self._stored.manifest)
+            return head.seq > self._position.seq or head == self._position
         entry = await self._state_store.get(key)
         return entry is not None and decode_segment(key, entry.value).hash == self._position.hash
 
@@ -347,7 +353,7 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
         self._check(found)
         if (seq or self._position.seq + 1) <= self._stored.manifest.log_start.seq:
             raise self._pruned_error() from problem
-        if not await self._has_last_segment():
+        if self._last_key is not None and not await self._has_last_segment():
             raise self._lost_error() from problem
         raise problem
 

@@ -27,15 +27,14 @@ async def find_start(
 
     """
     log_start = manifest.log_start
-    timeline = Timeline(state_store, location.prefix, manifest.incarnation)
     if after is None:
-        return await find_head(state_store, timeline) or log_start
+        return await find_head(state_store, location, manifest)
     if after <= log_start.seq:
         if after < log_start.seq:
             raise pruned_error(location, manifest)
         return log_start
-    log = timeline.log
-    key = log.key(after + 1)
+    timeline = Timeline(state_store, location.prefix, manifest.incarnation)
+    key = timeline.log.key(after + 1)
     entry = await state_store.get(key)
     if entry is not None:
         return Position(after, decode_segment(key, entry.value).prev)
@@ -43,7 +42,7 @@ async def find_start(
     position = await timeline.find_keyframe_position(after + 1)
     if position.seq < log_start.seq:
         position = log_start
-    async for segment in log.segments(position, after):
+    async for segment in timeline.log.segments(position, after):
         # With events after the start, so that none is received without events.
         if segment.last > after:
             return Position(segment.first - 1, segment.prev)
@@ -56,8 +55,16 @@ async def find_start(
     return position
 
 
-async def find_head(state_store: StateStore, timeline: Timeline) -> Position | None:
-    """Return the last position of a log, or None if it is empty."""
+async def find_head(
+    state_store: StateStore, location: SnapshotLocation, manifest: SnapshotManifest
+) -> Position:
+    """Return the last position of a log.
+
+    Raises:
+        IntegrityError: The log is damaged.
+
+    """
+    timeline = Timeline(state_store, location.prefix, manifest.incarnation)
     key, keyframe = await timeline.change_token()
     if key:
         entry = await state_store.get(key)
@@ -68,7 +75,7 @@ async def find_head(state_store: StateStore, timeline: Timeline) -> Position | N
     if keyframe:
         frame = await timeline.read_keyframe(keyframe)
         return Position(frame.seq, frame.hash)
-    return None
+    return manifest.log_start
 
 
 def describe_session(location: SnapshotLocation) -> str:
