@@ -8,6 +8,7 @@ from contextlib import suppress
 import pytest
 
 from holdfast.stores.listener import Listener
+from holdfast.stores.watch import StoreWatch
 from support.async_tests import async_test
 
 
@@ -38,3 +39,29 @@ async def test_a_driver_that_ignores_its_cancellation_does_not_keep_the_listener
     done, _ = await asyncio.wait([stopping], timeout=5)
     listener._task.cancel()
     assert done == {stopping}
+
+
+class FailingListener(Listener):
+    """A listener whose driver has a bug, after it has connected."""
+
+    attempts = 0
+
+    async def _listen(self, set_ready):
+        self.attempts += 1
+        set_ready()
+        if self.attempts == 1:
+            raise AttributeError("'NoneType' object has no attribute 'drain'")
+        await asyncio.Event().wait()
+
+
+@async_test
+async def test_an_unexpected_error_of_a_driver_does_not_end_the_listener():
+    listener = FailingListener(timeout=1.0, explain=str)
+    watch = StoreWatch()
+    await listener.add("a/", watch)
+    async with asyncio.timeout(10):
+        while listener.attempts < 2:
+            await watch.wait(0.1)
+    assert watch.hears_others
+    await listener.stop()
+    assert not watch.hears_others

@@ -16,11 +16,11 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
-from threading import Lock
 from types import TracebackType
 from weakref import WeakKeyDictionary
 
 from holdfast.errors import StateStoreError
+from holdfast.process_fork import ForkSafeLock
 from holdfast.stores.notification import Notification, get_process_id
 from holdfast.stores.watch import StoreWatch, WatchHub
 
@@ -146,6 +146,8 @@ class Listener(ABC):
                 reason = "the connection was closed"
             except self._errors as error:
                 reason = self._explain(error)
+            except Exception as error:  # noqa: BLE001 - of a driver; its text may have a secret
+                reason = f"unexpected {type(error).__name__}"
             finally:
                 if settling is not None:
                     settling.cancel()
@@ -165,7 +167,7 @@ class Listeners:
     def __init__(self, create: Callable[[], Listener]) -> None:
         self._create = create
         self._is_warned = False
-        self._lock = Lock()
+        self._lock = ForkSafeLock("the notifications of a store", wait_on_fork=False)
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Listener] = WeakKeyDictionary()
 
     async def add(self, prefix: str, watch: StoreWatch) -> None:

@@ -97,13 +97,13 @@ async def test_commit_costs_a_few_reads_however_large_the_store(monkeypatch):
 async def test_agent_filter():
     async with MemoryStateStore() as store:
         async with aclosing(Catalog(store).follow("bot")) as changes:
-            task = await start(changes, 2)
+            task = await start(changes)
             await commit(store, "a", "other")
             await commit(store, "b")
+            assert await task == ["created bot/b 2"]
             await commit(store, "a", "other", value=2)
             await commit(store, "b", value=2)
-            found = await task
-        assert found == ["created bot/b 2", "committed bot/b 3"]
+            assert await receive(changes) == ["committed bot/b 3"]
         with pytest.raises(ValueError, match="agent_id"):
             Catalog(store).follow("")
 
@@ -200,11 +200,8 @@ async def test_commits_after_a_restore_from_a_backup():
             task = await start(changes)
             session.set("value", 2)
             await session.commit()
-            session.set("value", 3)
-            await session.commit()
-            assert await task == ["committed bot/ses_1 4"]
-            for seq in (3, 4):
-                await store.delete(session.committer.timeline.log.key(seq))
+            assert await task == ["committed bot/ses_1 3"]
+            await store.delete(session.committer.timeline.log.key(3))
             assert await receive(changes) == ["committed bot/ses_1 2"]
             await commit(store, value="other")
             assert await receive(changes) == ["committed bot/ses_1 3"]
