@@ -70,7 +70,7 @@ async def test_references_of_keyframes_and_files_are_verified():
     session = await write_session(store)
     file = {"digest": DIGEST, "size": len(CONTENT), "mode": 0o644}
     event = session.committer.working.record_owned(
-        "workspace.captured", None, {"set": [("files", "a.png", file)], "delete": []}
+        "files.captured", None, {"set": [("files", "a.png", file)], "delete": []}
     )
     assert event.referred_digests() == {DIGEST}
     await session.commit()

@@ -13,6 +13,10 @@ from holdfast.stores.base import StateStore
 CHUNKS_PER_READ = 8
 
 
+class MissingBlobError(NotFoundError):
+    """A blob is not stored."""
+
+
 class BlobReader:
     """The blobs of one session."""
 
@@ -97,9 +101,9 @@ class BlobReader:
         """Yield the digests of all stored blobs, in order."""
         return list_blobs(self.state_store, self.location_prefix)
 
-    def missing_error(self, digest: str) -> NotFoundError:
+    def missing_error(self, digest: str) -> MissingBlobError:
         """Return the error for a blob that is not stored."""
-        return NotFoundError(
+        return MissingBlobError(
             f"blob {digest} in {self.location_prefix} is not stored: it was omitted from an export "
             "or deleted; restore it from a backup, or import a document that embeds it"
         )

@@ -254,7 +254,7 @@ class Workspace:
                 if not target and scan.files and not force:
                     raise WorkspaceError(
                         f"session {session.location.session_id} has no files at {short_repr(at)}: "
-                        f"a restore would remove all {len(scan.files):,} files in {self.folder}; "
+                        f"a restore would empty {self.folder} ({len(scan.files):,} files); "
                         "choose a later state, or force the restore"
                     )
                 if changed and not force:
