@@ -105,7 +105,8 @@ class BlobReader:
         """Return the error for a blob that is not stored."""
         return MissingBlobError(
             f"blob {digest} in {self.location_prefix} is not stored: it was omitted from an export "
-            "or deleted; restore it from a backup, or import a document that embeds it"
+            "or deleted, or pruned since the session was read; restore it from a backup, import a "
+            "document that embeds it, or reload the session"
         )
 
     def damaged_error(self, digest: str) -> IntegrityError:
