@@ -264,6 +264,7 @@ def test_attachments_are_embedded_or_in_a_folder_or_omitted(run, blobs, tmp_path
         assert (tmp_path / f"{name}.blobs").is_dir() == (mode == "folder")
         ran = run("state", "import", name, "--store", f"sqlite:///{tmp_path}/{mode}.db")
         assert ran.code == 0
+        assert ("blobs: 3 omitted from the document" in ran.out) == (mode == "omit")
         imported = holdfast.BlockingSession.open(
             holdfast.open_state_store(f"sqlite:///{tmp_path}/{mode}.db"),
             agent_id="bot",

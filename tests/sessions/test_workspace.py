@@ -475,6 +475,7 @@ async def test_options_and_workspaces_are_validated(root):
     other = await open_session(session.state_store, "other")
     with pytest.raises(ValueError, match="belongs to another session"):
         await other.save(workspace=files)
+    assert session.workspace(os.fsencode(root)).folder == files.folder
     with pytest.raises(WorkspaceError, match="cannot open folder"):
         await session.workspace(root / "missing").capture()
     with pytest.raises(NotFoundError):

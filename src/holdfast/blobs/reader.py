@@ -36,7 +36,7 @@ class BlobReader:
             return b"".join([chunk async for chunk in self.stream(digest)])
         parts: list[bytes] = []
         count = count_chunks(size)
-        # The size may be a wrong one that somebody wrote: read on only while there are chunks.
+        # The size may be wrong: read on only while there are chunks.
         for first in range(0, count, CHUNKS_PER_READ):
             numbers = range(first, min(first + CHUNKS_PER_READ, count))
             keys = [chunk_key(self.location_prefix, digest, at) for at in numbers]
@@ -104,9 +104,9 @@ class BlobReader:
     def missing_error(self, digest: str) -> MissingBlobError:
         """Return the error for a blob that is not stored."""
         return MissingBlobError(
-            f"blob {digest} in {self.location_prefix} is not stored: it was omitted from an export "
-            "or deleted, or pruned since the session was read; restore it from a backup, import a "
-            "document that embeds it, or reload the session"
+            f"blob {digest} in {self.location_prefix} is not stored: it was deleted, pruned, omitted "
+            "from a document, or attached to another session; attach it, restore it from a backup, "
+            "or import a document that embeds it"
         )
 
     def damaged_error(self, digest: str) -> IntegrityError:

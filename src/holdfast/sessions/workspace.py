@@ -408,7 +408,7 @@ def open_workspace(
         respect_gitignore=respect_gitignore,
         excluded=find_store_paths(session.state_store),
     )
-    return Workspace(session, os.path.realpath(folder), options)
+    return Workspace(session, os.path.realpath(os.fsdecode(folder)), options)
 
 
 def validate_workspace(workspace: object, session: WorkspaceSession) -> None:

@@ -47,7 +47,7 @@ PAGE_SIZE = 16
 LIST_SIZE = 1000
 """How many keys are listed at once. On some stores, a listing reads all names of the log."""
 SINGLE_READS = 4
-"""After so many segments that were read one by one, a page is read, which needs a listing."""
+"""How many segments are read one by one before a page is read, which needs a listing."""
 LARGE = 256 * 1024
 """The size in bytes from which a segment is decoded in a thread."""
 
