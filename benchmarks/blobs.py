@@ -3,8 +3,8 @@
 The images are base64 text in messages, as model APIs take them. A second session gets the same
 messages without the images; each step runs in both, in random order. The limit of a time is that
 of the session without images, that of the bytes 1.05 times the images as they are written. `open`
-reads the images ahead, so that messages are read without waiting. `--smoke` runs on a small scale,
-`--only sqlite` on one backend, `--rounds 5` several times. Run: make bench-blobs
+reads the images ahead from PostgreSQL, so that messages are read without waiting. `--smoke` runs on
+a small scale, `--only sqlite` on one backend, `--rounds 5` several times. Run: make bench-blobs
 """
 
 from __future__ import annotations

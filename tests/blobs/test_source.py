@@ -127,7 +127,7 @@ async def test_a_read_that_fails_midway_is_an_error_that_names_the_file(tmp_path
 
 
 class ShortReads(io.RawIOBase):
-    """A file whose reads and writes return after at most 1000 bytes, as those of a pipe may."""
+    """A file whose reads return after at most 1000 bytes, as those of a pipe may."""
 
     def __init__(self, content=b""):
         self.content = io.BytesIO(content)
@@ -138,19 +138,13 @@ class ShortReads(io.RawIOBase):
     def readinto(self, buffer):
         return self.content.readinto(memoryview(buffer)[:1000])
 
-    def write(self, data):
-        return self.content.write(bytes(data[:1000]))
 
-
-def test_short_reads_and_writes_are_continued():
+def test_short_reads_are_continued():
     content = make_content(CHUNK_SIZE + 2500)
     made = FileSource.hash_stream("pipe", ShortReads(content))
     assert (made.digest, made.size) == (hashlib.sha256(content).hexdigest(), len(content))
     file = ShortReads(content)
     assert [len(read_chunk(file)) for _ in range(3)] == [CHUNK_SIZE, 2500, 0]
-    file = ShortReads()
-    source.write_all(file, content)
-    assert file.content.getvalue() == content
 
 
 @async_test
@@ -158,9 +152,15 @@ async def test_a_full_disk_is_an_error_with_a_hint(monkeypatch):
     def fail(file, data):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(source, "write_all", fail)
+    monkeypatch.setattr(source, "append_to_file", fail)
     with pytest.raises(HoldfastError, match=r"cannot write .*No space left.*; the disk is full"):
         await SpooledSource.spool(iterate(b"x"))
+
+
+def test_a_write_after_a_cancellation_does_not_create_the_deleted_file_again(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        source.append_to_file(str(tmp_path / "deleted"), b"x")
+    assert list(tmp_path.iterdir()) == []
 
 
 @async_test

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import os
 import tempfile
 import tracemalloc
 from dataclasses import replace
@@ -34,8 +35,9 @@ def list_blob_keys(state_store):
     return state_store.keys_with("/blobs/")
 
 
+@pytest.mark.parametrize("new_state_store", ["sqlite", "files"], indirect=True)
 @async_test
-async def test_an_attachment_is_a_value_on_every_backend(new_state_store):
+async def test_an_attachment_is_a_value(new_state_store):
     async with new_state_store() as state_store:
         session = await open_session(state_store)
         image = await session.attach(IMAGE, media_type="image/png", name="chart.png")
@@ -168,6 +170,25 @@ async def test_an_attachment_of_another_session_is_not_found():
     await one.commit()
     with pytest.raises(NotFoundError, match="is not stored"):
         await other.read_attachment(image)
+    other.set("image", image)
+    with pytest.raises(NotFoundError, match=r"attach it to this session.*call reload\(\)"):
+        await other.commit()
+    await other.reload()
+    other.set("number", 1)
+    await other.commit()
+
+
+@async_test
+async def test_a_file_name_in_another_encoding_can_be_stored(tmp_path):
+    state_store = MemoryStateStore()
+    path = os.fsdecode(os.fsencode(tmp_path) + b"/gr\xfc\xdfe.png")
+    Path(path).write_bytes(IMAGE)
+    session = await open_session(state_store)
+    image = await session.attach(path)
+    assert image.name == "gr\ufffd\ufffde.png"
+    session.set("image", image)
+    await session.commit()
+    assert (await reopen_session(session)).get("image") == image
 
 
 @async_test

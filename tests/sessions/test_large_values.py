@@ -16,10 +16,12 @@ from holdfast import (
     replay,
 )
 from holdfast.blobs import contents as contents_module
+from holdfast.blobs import keep_references
 from holdfast.stores.memory import MemoryStateStore
 from holdfast.stores.portal import sync
+from holdfast.stores.wrappers.compression import CompressedStateStore
 from holdfast.values.binary_encoding import encode
-from holdfast.values.references import Attachment, BlobReference, keep_references
+from holdfast.values.references import Attachment, BlobReference
 from support.async_tests import async_test
 from support.conversations import AGENT, SESSION, open_session, open_two_writers, reopen_session
 from support.observed_store import ObservedStore, collect, make_snapshot, save
@@ -64,6 +66,8 @@ def list_blob_keys(state_store):
 async def test_large_values_come_back_on_every_backend(new_state_store, no_cache):
     async with new_state_store() as state_store:
         session = await make_session(state_store)
+        chart = await session.attach(IMAGE[1:])
+        session.set("chart", chart)
         saved = await session.save()
         check_values(session)
     async with new_state_store() as state_store:
@@ -77,6 +81,7 @@ async def test_large_values_come_back_on_every_backend(new_state_store, no_cache
         await again.commit()
         await again.restore(saved.snapshot_id)
         check_values(again)
+        assert b"".join(await collect(again.stream_attachment(chart))) == IMAGE[1:]
         fork = await again.fork("what-if")
         check_values(fork)
         loaded = await SnapshotArchive(state_store).load_snapshot(location=fork.location)
@@ -84,7 +89,9 @@ async def test_large_values_come_back_on_every_backend(new_state_store, no_cache
         assert (await again.verify()).damage == []
         assert (await fork.verify()).damage == []
     async with new_state_store() as state_store:
-        check_values(await open_session(state_store, "what-if"))
+        fork = await open_session(state_store, "what-if")
+        check_values(fork)
+        assert await fork.read_attachment(fork.get("chart")) == IMAGE[1:]
 
 
 @pytest.mark.parametrize("backend", ["memory", "postgresql", "redis"])
@@ -321,6 +328,10 @@ async def test_a_fork_has_its_own_blobs():
             await state_store.delete(key)
     check_values(await reopen_session(fork))
     assert (await fork.verify()).damage == []
+    fork.set("more", b"more" * 50_000)
+    state_store.forget()
+    await fork.commit()
+    assert "list" not in state_store.calls  # it does not look for blobs of its origin any more
 
 
 @async_test
@@ -376,6 +387,7 @@ async def test_a_loaded_snapshot_is_a_store_with_its_values(no_cache):
 @async_test
 async def test_a_refresh_reads_new_large_values_ahead_and_no_others():
     state_store = ObservedStore()
+    state_store.is_local = False
     one, other = await open_two_writers(state_store)
     one.set("value", VALUE)
     await one.commit()
@@ -392,3 +404,16 @@ async def test_a_refresh_reads_new_large_values_ahead_and_no_others():
     state_store.forget()
     assert other.get("more") == b"more" * 50_000
     assert state_store.read == []
+
+
+@async_test
+async def test_a_local_store_is_read_when_a_large_value_is_accessed():
+    for wrap in (lambda inner: inner, CompressedStateStore):
+        state_store = ObservedStore()
+        wrapped = wrap(state_store)
+        await make_session(wrapped)
+        state_store.forget()
+        session = await open_session(wrapped)
+        assert [key for key in state_store.read if "/blobs/" in key] == []
+        check_values(session)
+        assert set(list_blob_keys(state_store)) <= set(state_store.read)

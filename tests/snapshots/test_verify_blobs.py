@@ -84,6 +84,17 @@ async def test_references_of_keyframes_and_files_are_verified():
 
 
 @async_test
+async def test_references_in_keys_of_dicts_are_verified():
+    store = ObservedStore()
+    session = await Session.open(store, agent_id="bot", session_id="ses_1")
+    chart = await session.attach(b"chart")
+    session.set("titles", {(chart, 1): "first"})
+    await session.commit()
+    await store.delete(chunk_key(session.location.prefix, chart.digest, 0))
+    assert chart.digest in (await find_damage(store, session)).problem
+
+
+@async_test
 async def test_incomplete_blobs_without_a_reference_are_leftovers():
     store = ObservedStore()
     session = await write_session(store)

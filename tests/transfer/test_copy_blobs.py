@@ -47,6 +47,7 @@ async def check_copy(store):
     assert (await session.verify()).damage == []
 
 
+@pytest.mark.parametrize("new_state_store", ["sqlite", "files"], indirect=True)
 @async_test
 async def test_a_copy_has_the_blobs(new_state_store):
     source, _ = await make_source()

@@ -54,6 +54,7 @@ async def check_session(store, session_id="ses"):
     return session
 
 
+@pytest.mark.parametrize("new_state_store", ["sqlite", "files"], indirect=True)
 @pytest.mark.parametrize("mode", ["embed", "folder"])
 @async_test
 async def test_a_new_session_has_the_blobs(new_state_store, tmp_path, mode):

@@ -8,6 +8,6 @@ deletes those that nothing refers to.
 
 from __future__ import annotations
 
-from holdfast.values.references import BLOB_SIZE, Attachment, BlobReference
+from holdfast.values.references import BLOB_SIZE, Attachment, BlobReference, keep_references
 
-__all__ = ["BLOB_SIZE", "Attachment", "BlobReference"]
+__all__ = ["BLOB_SIZE", "Attachment", "BlobReference", "keep_references"]

@@ -16,6 +16,7 @@ import datetime as dt
 import json
 import logging
 import re
+import time
 from collections.abc import Iterable
 
 from holdfast.errors import StateStoreError
@@ -69,7 +70,7 @@ async def delete_holds(state_store: StateStore, keys: Iterable[str]) -> None:
             logger.info("hold %s was not deleted: %s", key, error)
 
 
-async def read_holds(state_store: StateStore, location_prefix: str, now: dt.datetime) -> set[str]:
+async def read_holds(state_store: StateStore, location_prefix: str) -> set[str]:
     """Return the digests that commits hold, and delete the holds that expired.
 
     Raises:
@@ -78,13 +79,13 @@ async def read_holds(state_store: StateStore, location_prefix: str, now: dt.date
 
     """
     held: set[str] = set()
-    keys = await list_holds(state_store, location_prefix, now)
+    keys = await list_holds(state_store, location_prefix)
     async for _, entry in iterate_entries(state_store, keys):
         held |= find_tokens(require_entry(entry).value)
     return held
 
 
-async def list_holds(state_store: StateStore, location_prefix: str, now: dt.datetime) -> list[str]:
+async def list_holds(state_store: StateStore, location_prefix: str) -> list[str]:
     """Return the keys of all holds, and delete those that expired.
 
     Raises:
@@ -96,12 +97,12 @@ async def list_holds(state_store: StateStore, location_prefix: str, now: dt.date
     expired: list[str] = []
     async for key in state_store.list(prefix):
         if HOLD_NAME.fullmatch(key, len(prefix)):
-            (expired if is_expired(key[len(prefix) :], now) else keys).append(key)
+            (expired if is_expired(key[len(prefix) :]) else keys).append(key)
     await delete_holds(state_store, expired)
     return keys
 
 
-def is_expired(name: str, now: dt.datetime) -> bool:
+def is_expired(name: str) -> bool:
     """Return whether the hold with a name is too old to be of a running commit."""
     created = int(name[:8] + name[9:13], 16) / 1000
-    return now.timestamp() - created > HOLD_AGE.total_seconds()
+    return time.time() - created > HOLD_AGE.total_seconds()

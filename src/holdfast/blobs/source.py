@@ -148,7 +148,7 @@ class SpooledSource(FileSource):
             descriptor, path = tempfile.mkstemp(prefix="holdfast-", suffix=".blob")
         except OSError as error:
             raise unreadable_error(tempfile.gettempdir(), error, "write to") from error
-        file = open(descriptor, "wb", buffering=0)  # noqa: ASYNC230, PTH123, SIM115
+        os.close(descriptor)
         whole = hashlib.sha256()
         size = 0
         digests: list[bytes] = []
@@ -159,7 +159,7 @@ class SpooledSource(FileSource):
             del buffer[:count]
             digests.append(hashlib.sha256(chunk).digest())
             try:
-                await run_in_thread(write_all, file, chunk)
+                await run_in_thread(append_to_file, path, chunk)
             except OSError as error:
                 raise unreadable_error(path, error, "write") from error
 
@@ -178,10 +178,8 @@ class SpooledSource(FileSource):
             if buffer or not digests:
                 await flush(len(buffer))
         except BaseException:
-            file.close()
             delete_file(path, os.getpid())
             raise
-        file.close()
         return cls(path, whole.hexdigest(), size, digests)
 
 
@@ -193,11 +191,15 @@ def read_chunk(file: IO[bytes]) -> bytes:
     return chunk
 
 
-def write_all(file: IO[bytes], data: bytes) -> None:
-    """Write all of some data; a raw write may write less."""
-    view = memoryview(data)
-    while view:
-        view = view[file.write(view) :]
+def append_to_file(path: str, data: bytes) -> None:
+    """Append to an existing file.
+
+    It is opened here: after a cancellation this thread may still run, and must not write to a
+    descriptor that was closed and is another file by now, or create the file again.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0))
+    with open(descriptor, "wb") as file:  # noqa: PTH123
+        file.write(data)
 
 
 def delete_file(path: str, process: int) -> None:

@@ -97,7 +97,14 @@ class BlobWriter:
         for digest in referred - sources.keys():
             sources[digest] = StoredSource(self.reader, digest)
         wanted = [each for each in sources.values() if each.digest not in self._known]
-        await self.write([each for each in wanted if each.digest not in self.omitted])
+        try:
+            await self.write([each for each in wanted if each.digest not in self.omitted])
+        except NotFoundError as error:
+            raise NotFoundError(
+                f"an event refers to a content that is not stored in this session; attach it to "
+                f"this session and commit again, or call reload() to drop the pending events: "
+                f"{error}"
+            ) from error
         for source in wanted:
             if source.digest in self.omitted:
                 with suppress(NotFoundError):

@@ -42,7 +42,8 @@ async def offer_attachment(
     if isinstance(content, bytes | bytearray | memoryview):
         source = BytesSource(bytes(content))
     elif isinstance(content, str | os.PathLike):
-        name = name or PurePath(content).name
+        # A name in another encoding than UTF-8 has surrogates, which cannot be stored.
+        name = name or os.fsencode(PurePath(content).name).decode(errors="replace")
         source = await SpooledSource.spool(read_file(content))
     elif isinstance(content, AsyncIterable):
         source = await SpooledSource.spool(content)

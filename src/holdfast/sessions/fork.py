@@ -37,6 +37,7 @@ async def create_fork(
         if event.refers:
             fork.blobs.omitted = await find_omitted(origin, event.referred_digests())
         await fork.commit("raise")
+        fork.blobs.origin = None  # all that the state refers to is stored in the fork
     except ConflictError as error:
         raise ConflictError(
             f"session {location.session_id} of {location.scope_id} already exists; fork to "

@@ -28,6 +28,7 @@ from holdfast.state.diff import Changes, Pair
 from holdfast.state.snapshot import Snapshot, find_referring
 from holdfast.state.store import Store
 from holdfast.stores.base import StateStore
+from holdfast.stores.local import RUN_INLINE
 from holdfast.values.binary_encoding import decode
 from holdfast.values.references import (
     BlobReference,
@@ -95,8 +96,21 @@ class LogTracker:
                 return
         await self.catch_up()
 
+    async def read_ahead(self) -> None:
+        """Read the large values of the state ahead, unless the store is local.
+
+        From a local store a value is read when it is accessed. That blocks the event loop about as
+        long as recording it does, and most callers need only some of the values.
+
+        Raises:
+            StateStoreError: The store failed.
+
+        """
+        if not (self.state_store.is_local or RUN_INLINE.get()):
+            await self.load_contents()
+
     async def load_contents(self) -> None:
-        """Read the large values of the state ahead, so that they are read without blocking.
+        """Read the large values of the state, so that they are decoded without blocking.
 
         Only those that are new since the last call: the cost depends on what changed. Inside
         `keep_references`, nothing needs them.

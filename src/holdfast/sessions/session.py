@@ -120,7 +120,7 @@ class Session(SessionContents):
                 f"agent {location.scope_id} has no session {location.session_id} in this store; "
                 "list its sessions with holdfast.Catalog(state_store).sessions(agent_id)"
             )
-        await committer.load_contents()
+        await committer.read_ahead()
         session = cls(committer)
         session._start()
         return session
@@ -170,7 +170,7 @@ class Session(SessionContents):
         async with self._lock:
             try:
                 await self.committer.refresh()
-                await self.committer.load_contents()
+                await self.committer.read_ahead()
             except StaleSessionError:
                 if not self._working.is_unchanged:
                     raise
@@ -234,7 +234,7 @@ class Session(SessionContents):
 
     async def _reload(self) -> None:
         committer = await Committer.open(self.state_store, self.location)
-        await committer.load_contents()
+        await committer.read_ahead()
         self._use(committer)
         self._effects.drop_committed()
         self._start()
@@ -317,7 +317,7 @@ class Session(SessionContents):
         if event.refers and isinstance(target, str | int):
             self.committer.blobs.add_known(event.referred_digests(), manifest.blob_sweeps)
         await self.commit()
-        await self.committer.load_contents()
+        await self.committer.read_ahead()
         self._saver.parent_id = snapshot_id or self._saver.parent_id
 
     async def fork(

@@ -118,7 +118,7 @@ async def prune_session(
         or await has_segments_before(timeline, cutoff)
     ):
         await prune_log(timeline, location, stored, expired, needed, cutoff, now)
-    swept = await sweep_blobs(state_store, location, now)
+    swept = await sweep_blobs(state_store, location)
     return replace(result, blobs_removed=len(swept.digests), bytes_removed=swept.size)
 
 

@@ -73,7 +73,7 @@ async def repair_session(state_store: StateStore, location: SnapshotLocation) ->
         with suppress(ConflictError):
             await state_store.delete(key, if_match=getattr(found, "etag", None))
             result.removed.append(key)
-    swept = await sweep_blobs(state_store, location, dt.datetime.now(dt.UTC))
+    swept = await sweep_blobs(state_store, location)
     result.removed += [f"{blobs_prefix(location.prefix)}{digest}" for digest in swept.digests]
     return result
 

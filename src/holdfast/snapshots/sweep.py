@@ -17,7 +17,6 @@ while it runs (see `holdfast.blobs.holds`), and a hold is a reference. After a c
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 import random
 from dataclasses import dataclass, field, replace
@@ -57,9 +56,7 @@ class StoredChunk:
     size: int
 
 
-async def sweep_blobs(
-    state_store: StateStore, location: SnapshotLocation, now: dt.datetime
-) -> SweepResult:
+async def sweep_blobs(state_store: StateStore, location: SnapshotLocation) -> SweepResult:
     """Delete the blobs of a session that nothing refers to.
 
     Nothing is deleted if a segment or a keyframe is damaged, because its references are not known.
@@ -74,7 +71,7 @@ async def sweep_blobs(
     before = (await read_manifest(state_store, location)).manifest
     candidates = await find_candidates(state_store, location, before, stored)
     if not candidates:
-        await list_holds(state_store, location.prefix, now)  # deletes those that expired
+        await list_holds(state_store, location.prefix)  # deletes those that expired
         return SweepResult()
     chunks = {
         digest: await read_chunks(state_store, keys) for digest, keys in sorted(candidates.items())
@@ -83,7 +80,7 @@ async def sweep_blobs(
     if manifest is None:
         return SweepResult()  # deleted or replaced: what is left belongs to the next session
     try:
-        referenced = await read_holds(state_store, location.prefix, now)
+        referenced = await read_holds(state_store, location.prefix)
         referenced |= await find_referenced(state_store, location, manifest, chunks.keys())
     except IntegrityError as error:
         logger.warning("blobs in %s were not swept: %s", location.prefix, error)

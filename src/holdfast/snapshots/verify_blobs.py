@@ -7,7 +7,7 @@ concurrent writer may leave it. Its references are not checked.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.blobs.keys import count_chunks
@@ -20,7 +20,8 @@ from holdfast.state.diff import Changes
 from holdfast.stores.base import StateStore
 from holdfast.stores.batch_read import read_entries, split_batches
 from holdfast.stores.entries import Entry
-from holdfast.values.references import FILES, Attachment, BlobReference, find_file
+from holdfast.values.binary_encoding import encode
+from holdfast.values.references import FILES, find_file, find_sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +79,9 @@ class BlobReferences:
                 self._add(key, where, *file)
 
     def _add_value(self, key: str, where: str, value: object) -> None:
-        if isinstance(value, BlobReference | Attachment):
-            self._add(key, where, value.digest, value.size)
-        elif isinstance(value, Mapping):
-            for item in value.values():
-                self._add_value(key, where, item)
-        elif isinstance(value, Collection) and not isinstance(value, str | bytes):
-            for item in value:
-                self._add_value(key, where, item)
+        # Encoded, because references can also be inside of registered types and keys of dicts.
+        for digest, size in find_sizes(encode(value)).items():
+            self._add(key, where, digest, size)
 
     def _add(self, key: str, where: str, digest: str, size: int) -> None:
         origin = self.origins.get(digest)

@@ -59,6 +59,9 @@ class StateStore(ABC):
     runs_inline: bool = False
     """Whether its calls never suspend while ``RUN_INLINE`` is set (see `stores.local`)."""
 
+    is_local: bool = False
+    """Whether a read takes no longer than one from a local disk, so that code may block on it."""
+
     reports_writes: bool = False
     """Whether each write wakes the watches of this process (see ``watch``)."""
 

@@ -22,6 +22,7 @@ class MemoryStateStore(Backend):
     durable = False
     shared = False
     runs_inline = True
+    is_local = True
     display_url = "memory:"
 
     def __init__(self) -> None:

@@ -13,15 +13,12 @@ from holdfast.values.binary_encoding import decode, encode
 from holdfast.values.extensions import MAX_DEPTH
 from holdfast.values.json_encoding import from_json, to_json
 from holdfast.values.lowering import register_type
-from holdfast.values.references import BlobReference, keep_references
 
 __all__ = [
     "MAX_DEPTH",
-    "BlobReference",
     "decode",
     "encode",
     "from_json",
-    "keep_references",
     "register_type",
     "to_json",
 ]

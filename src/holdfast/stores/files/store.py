@@ -57,6 +57,7 @@ class FileStateStore(Backend):
     """
 
     runs_inline = True
+    is_local = True
 
     def __init__(self, root: str | os.PathLike[str], *, timeout: float = TIMEOUT) -> None:
         self._root = Path(root).absolute()

@@ -48,6 +48,7 @@ class SqliteStateStore(Backend):
     conditional_put_many = True
     atomic_get_many = True
     runs_inline = True
+    is_local = True
 
     def __init__(self, path: str | os.PathLike[str], *, timeout: float = TIMEOUT) -> None:
         self.display_url = f"sqlite:///{os.fspath(path)}"

@@ -42,6 +42,7 @@ class WrappedStateStore(StateStore):
         self.shared = inner.shared
         self.writable = inner.writable
         self.runs_inline = inner.runs_inline
+        self.is_local = inner.is_local
         self.reports_writes = inner.reports_writes
         self.wakes_other_processes = inner.wakes_other_processes
 
