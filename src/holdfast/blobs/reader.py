@@ -104,9 +104,9 @@ class BlobReader:
     def missing_error(self, digest: str) -> MissingBlobError:
         """Return the error for a blob that is not stored."""
         return MissingBlobError(
-            f"blob {digest} in {self.location_prefix} is not stored: it was deleted, pruned, omitted "
-            "from a document, or attached to another session; attach it, restore it from a backup, "
-            "or import a document that embeds it"
+            f"blob {digest} in {self.location_prefix} is not stored: it was deleted, pruned, "
+            "omitted from a document, or attached to another session; attach it, restore it from a "
+            "backup, or import a document that embeds it"
         )
 
     def damaged_error(self, digest: str) -> IntegrityError:
