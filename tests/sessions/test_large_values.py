@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import (
     BlockingSession,
+    ConflictError,
     IntegrityError,
     NotFoundError,
     SnapshotArchive,
@@ -370,6 +371,39 @@ async def test_a_whole_state_with_large_values_is_saved_and_an_equal_one_costs_n
     assert loaded.snapshot.get("notes", "text") == TEXT
     assert loaded.digest == make_snapshot(store.snapshot()).digest
     assert not any(loaded.snapshot.diff(store.snapshot()).values())
+
+
+@async_test
+async def test_a_rebase_reads_no_large_values():
+    state_store = ObservedStore()
+    first = await open_session(state_store)
+    first.add_message("user", [TEXT])
+    saved = await first.save()
+    first.pop_message()
+    await first.save()
+    one, other = await open_two_writers(state_store)
+    other.set("theirs", 1)
+    await other.commit()
+    for key in list_blob_keys(state_store):
+        await state_store.delete(key)
+    with pytest.raises(ConflictError):
+        await one.restore(saved.snapshot_id)
+    await one.commit(on_conflict="rebase")
+    assert one.message_count == 1
+    assert one.get("theirs") == 1
+
+
+@async_test
+async def test_a_snapshot_of_another_store_brings_its_large_values_along(no_cache):
+    session = await make_session(MemoryStateStore())
+    loaded = await session.archive.load_snapshot(location=session.location)
+    target = MemoryStateStore()
+    await save(SnapshotArchive(target), loaded, session.location, is_latest=True)
+    other = await open_session(target)
+    check_values(other)
+    other.delete("value")
+    await other.restore(loaded)
+    assert (await reopen_session(other)).get("value") == VALUE
 
 
 @async_test

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from unittest.mock import patch
 
 import psutil  # type: ignore[import-untyped]
 
@@ -30,6 +31,7 @@ from holdfast import (
     open_state_store,
 )
 from holdfast.blobs import Attachment
+from holdfast.blobs import holds as holds_module
 from trials.kills.tasks import AGENT, WORK, Kind, Task, retry_call
 from trials.processes import die_with
 from trials.tokens import Ledger, Tokens, read_ledgers
@@ -39,8 +41,8 @@ RESTORE_EVERY, FORK_EVERY = 5, 7
 BACK = 3
 """How many operations a restore goes back. The policy keeps the snapshots of so many."""
 SIZES = (10, 70_000, 200_000, 700_000)
-LATER = dt.timedelta(hours=1)
-"""By then the hold of a killed commit has expired."""
+EXPIRED = dt.timedelta(seconds=-1)
+"""An age at which the hold of a killed commit has expired."""
 PATIENCE = 30.0
 SERVER_SECONDS = 0.5
 """How long a server may take to finish the last write of a client that was killed."""
@@ -273,7 +275,8 @@ async def find_session_problems(
     archive = SnapshotArchive(store)
     problems = []
     if prune:
-        await archive.prune(location=location, policy=POLICY, now=dt.datetime.now(dt.UTC) + LATER)
+        with patch.object(holds_module, "HOLD_AGE", EXPIRED):
+            await archive.prune(location=location, policy=POLICY)
     session = await Session.open(store, agent_id=AGENT, session_id=session_id)
     found = tuple(message["content"] for message in session.messages)
     if possible is not None and found not in possible:

@@ -86,7 +86,7 @@ class BlobWriter:
                 sources.update((each.digest, each) for each in event.sources)
                 referred |= event.referred_digests()
                 for data in event.encoded_values():
-                    add_contents(sources, data, self.reader.location_prefix)
+                    add_contents(sources, data, self.reader)
                 if is_swept or self.origin is not None:
                     tokens |= find_tokens(event.json)
         for digest in referred:
@@ -101,9 +101,8 @@ class BlobWriter:
             await self.write([each for each in wanted if each.digest not in self.omitted])
         except NotFoundError as error:
             raise NotFoundError(
-                f"an event refers to a content that is not stored in this session; attach it to "
-                f"this session and commit again, or call reload() to drop the pending events: "
-                f"{error}"
+                "an event refers to a content that is not stored in this session; attach it to "
+                f"this session and commit again, or call reload() to drop the event: {error}"
             ) from error
         for source in wanted:
             if source.digest in self.omitted:
@@ -168,8 +167,8 @@ class BlobWriter:
         self._known.update(done)
 
 
-def add_contents(sources: dict[str, BlobSource], data: bytes, location_prefix: str) -> None:
-    """Add the contents that come with an encoded value."""
+def add_contents(sources: dict[str, BlobSource], data: bytes, reader: BlobReader) -> None:
+    """Add the contents that come with an encoded value, unless ``reader`` has them."""
     if not isinstance(data, ReferringData):
         return
     contents = data.contents
@@ -180,6 +179,9 @@ def add_contents(sources: dict[str, BlobSource], data: bytes, location_prefix: s
     elif not isinstance(contents, BlobContents):
         for digest in find_digests(data) & contents.keys():
             sources.setdefault(digest, BytesSource(contents[digest], digest))
-    elif contents.reader.location_prefix != location_prefix:
+    elif (
+        contents.reader.location_prefix != reader.location_prefix
+        or contents.reader.state_store is not reader.state_store
+    ):
         for digest in find_digests(data):
             sources.setdefault(digest, StoredSource(contents.reader, digest))

@@ -81,6 +81,11 @@ class EncodedEvent:
                 sets.append((batch.namespaces[at], batch.keys[at], decode(data)))
         return {"set": sets, "delete": deletes}
 
+    def batch_rows(self) -> list[tuple[str, str, bytes | None]]:
+        """Return the entries that it sets, in the binary encoding, and deletes, as None."""
+        batch = self.batch
+        return list(zip(batch.namespaces, batch.keys, batch.data, strict=True))
+
     @property
     def touched(self) -> list[Pair]:
         """The entries that it sets or deletes."""

@@ -30,6 +30,7 @@ from holdfast.state.store import Store
 from holdfast.stores.base import StateStore
 from holdfast.stores.local import RUN_INLINE
 from holdfast.values.binary_encoding import decode
+from holdfast.values.json_encoding import encode_stored
 from holdfast.values.references import (
     BlobReference,
     ReferringData,
@@ -333,7 +334,9 @@ def restores_messages(ours: WorkingState, first: int) -> bool:
     # A number is used again after its message was removed, and a rollback may restore either.
     appended: dict[str, list[object]] = {}
     for event in ours.pending:
-        messages = {key: value for space, key, value in event.changes["set"] if space == MESSAGES}
+        messages = {
+            key: data for space, key, data in event.batch_rows() if space == MESSAGES and data
+        }
         if event.type == APPENDED:
             for key, value in messages.items():
                 appended.setdefault(key, []).append(value)
@@ -349,13 +352,13 @@ def renumber_messages(event: EncodedEvent, first: int, shift: int) -> EncodedEve
     """Return an event whose messages from a number on have moved by ``shift``."""
     if shift == 0:
         return event
-    before = event.changes
-    sets = [
-        (space, renumber_key(space, key, first, shift), value)
-        for space, key, value in before["set"]
-    ]
-    deletes = [(space, renumber_key(space, key, first, shift)) for space, key in before["delete"]]
-    changes: Changes = {"set": sets, "delete": deletes}
+    changes: Changes = {"set": [], "delete": []}
+    for space, key, data in event.batch_rows():
+        moved = renumber_key(space, key, first, shift)
+        if data is None:
+            changes["delete"].append((space, moved))
+        else:
+            changes["set"].append((space, moved, encode_stored(data)))
     renumbered = encode_event(event.id, event.type, event.at, event.data, changes)
     renumbered.refers, renumbered.sources = event.refers, event.sources
     return renumbered
