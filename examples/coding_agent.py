@@ -94,7 +94,7 @@ async def demonstrate() -> None:
         try:
             await session.restore(good, workspace=files)
         except holdfast.WorkspaceChangedError as error:
-            print(f"6. A file that nobody captured is not removed: {', '.join(error.paths)}")
+            print(f"6. A file that was not captured is not removed: {', '.join(error.paths)}")
 
         if report.undo is not None:
             count = await files.export("broken.zip", at=report.undo)

@@ -171,7 +171,11 @@ def test_the_quick_start_runs_without_extras(empty, tmp_path):
     assert f"{empty.parent.parent}" in output
     assert output.endswith(" False\n")
     listed = check_program([sys.executable, "-m", "pip", "--python", empty, "list"], tmp_path)
-    assert {line.split()[0] for line in listed.splitlines()[2:] if line} == {"holdfast", "msgspec"}
+    assert {line.split()[0] for line in listed.splitlines()[2:] if line} == {
+        "holdfast",
+        "msgspec",
+        "pathspec",
+    }
 
 
 def test_the_error_for_a_missing_extra_names_it(empty, tmp_path):

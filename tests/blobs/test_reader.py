@@ -63,7 +63,7 @@ async def test_a_missing_blob_is_an_error_that_names_it_and_the_remedy(size):
     for key in state_store.keys_with("blobs/"):
         await state_store.delete(key)
     for known in (size, None):
-        with pytest.raises(NotFoundError, match=f"blob {digest} in .* is not stored.*; restore it"):
+        with pytest.raises(NotFoundError, match=f"blob {digest} in .* is not stored.*; attach it"):
             await reader.read(digest, known)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -246,6 +247,19 @@ def blobs(run, tmp_path):
     return contents, ("--store", url)
 
 
+def test_a_redacted_export_leaves_no_older_contents_in_its_folder(run, blobs, tmp_path):
+    _, store = blobs
+    to_folder = ("state", "export", "bot", "-o", "x.json", "--attachments", "folder", *store)
+    redacted = (*to_folder, "--redact", "--redact-drop-binary")
+    assert run(*to_folder).code == 0
+    run(*redacted).assert_failed("x.json.blobs has 2 files of another export", "delete")
+    shutil.rmtree(tmp_path / "x.json.blobs")
+    for _ in range(2):
+        assert run(*redacted).code == 0
+    files = (tmp_path / "x.json.blobs").iterdir()
+    assert not any(b"ada@example.com" in path.read_bytes() for path in files)
+
+
 def test_attachments_are_embedded_or_in_a_folder_or_omitted(run, blobs, tmp_path):
     contents, store = blobs
     for mode, report in (
@@ -264,6 +278,7 @@ def test_attachments_are_embedded_or_in_a_folder_or_omitted(run, blobs, tmp_path
         assert (tmp_path / f"{name}.blobs").is_dir() == (mode == "folder")
         ran = run("state", "import", name, "--store", f"sqlite:///{tmp_path}/{mode}.db")
         assert ran.code == 0
+        assert ("blobs: 3 omitted from the document" in ran.out) == (mode == "omit")
         imported = holdfast.BlockingSession.open(
             holdfast.open_state_store(f"sqlite:///{tmp_path}/{mode}.db"),
             agent_id="bot",

@@ -69,7 +69,8 @@ def test_restore_and_undo(run, repo):
     assert (ran.code, ran.err) == (0, "")
     assert read_tree(repo) == before
     undo = ran.out.splitlines()[-1].removeprefix("undo with: holdfast ")
-    assert run(*shlex.split(undo), "--yes").code == 0
+    again = run(*shlex.split(undo), "--yes")
+    assert (again.code, again.out.splitlines()[:3]) == (0, ["~ a.txt", "+ junk", "~ src/b.py"])
     assert read_tree(repo) == after
     nothing = run("workspace", "restore", "ses_1", "--at", "latest", "--folder", "src", "--dry-run")
     nothing.assert_failed("cannot open folder")
@@ -99,9 +100,22 @@ def test_the_conversation_is_restored_together_with_the_files(run, repo, sample)
     assert run("state", "restore", "ses_1", sample.first, "--yes").code == 0
     options = ("--at", "tag:step=1", "--folder", "repo", "--conversation", "--yes", "--force")
     ran = run("workspace", "restore", "ses_1", *options)
-    assert ran.out.splitlines()[-1].endswith("--conversation")
+    assert "undo with: holdfast workspace restore --conversation --at " in ran.out
     assert (repo / "a.txt").read_text() == "one\n"
     assert run("state", "diff", "ses_1@tag:step=1", "ses_1").out == "no difference\n"
+
+
+def test_the_undo_command_ignores_the_same_files(run, repo):
+    rules = ("--ignore", "*.csv", "--no-gitignore")
+    write_tree(repo, {"data.csv": "1"})
+    first = capture(run, *rules)
+    write_tree(repo, {"a.txt": "two\n"})
+    capture(run, *rules)
+    at = ("--at", str(first["seq"]), "--folder", "repo", *rules, "--yes")
+    undo = run("workspace", "restore", "ses_1", *at).out.splitlines()[-1].split("holdfast ")[1]
+    assert run(*shlex.split(undo), "--yes").code == 0
+    assert (repo / "a.txt").read_text() == "two\n"
+    assert (repo / "data.csv").exists()
 
 
 def test_a_file_that_the_restored_rules_ignore_stays(run, repo):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import signal
 import socket
-import threading
 from contextlib import ExitStack, contextmanager
 
 import httpx
@@ -17,13 +15,14 @@ from holdfast.server import Limits, Token
 from holdfast.server.auth import Authority
 from holdfast.server.event_stream import StreamSlots
 from holdfast.server.problems import Problem
-from server.test_serve_command import PROGRAM, start
 from support.async_tests import run_async
 from support.http_server import LoggedServer, wait_until
 from support.rest_api import ANN_ONLY, READER, TOKENS, WRITER, auth_header, connect
 
 SESSION = "/agents/bot/sessions/ses"
 STREAM = f"{SESSION}/events/stream"
+# One client, because each loads the certificates of all authorities.
+HTTP = httpx.Client(limits=httpx.Limits(max_keepalive_connections=0), timeout=20)
 
 
 @pytest.fixture
@@ -82,7 +81,7 @@ class Stream:
 
 @contextmanager
 def follow(address, path=STREAM, *, headers=None, timeout=20, **params):
-    with httpx.stream(
+    with HTTP.stream(
         "GET", f"{address}{path}", params=params, headers=headers, timeout=timeout
     ) as response:
         yield Stream(response)
@@ -98,12 +97,12 @@ def test_events_as_they_are_committed(url):
         assert stream.read() == {"retry": "2000"}
         first = stream.read()
         assert (first["id"], first["event"]) == ("1", "event")
-        expected = httpx.get(f"{server.url}{SESSION}/events").json()["events"]
+        expected = HTTP.get(f"{server.url}{SESSION}/events").json()["events"]
         assert json.loads(first["data"]) == expected[0]
         assert stream.read_events(3) == [2, 3, 4]
         commit(url, 5, 6)
         assert stream.read_events(2) == [5, 6]
-        text = httpx.get(f"{server.url}/metrics").text
+        text = HTTP.get(f"{server.url}/metrics").text
         assert "holdfast_event_streams 1.0" in text
 
 
@@ -133,7 +132,7 @@ def test_heartbeats(url):
 def test_a_stream_takes_no_request_thread(url):
     with serve(url) as server, ExitStack() as stack:
         streams = [stack.enter_context(follow(server.url)) for _ in range(10)]
-        assert httpx.get(f"{server.url}{SESSION}").status_code == 200
+        assert HTTP.get(f"{server.url}{SESSION}").status_code == 200
         commit(url, "new")
         assert [each.read_events(1) for each in streams] == [[5]] * 10
 
@@ -184,7 +183,7 @@ def test_pruned_start_and_damaged_log(url):
 
     run_async(prune_and_damage())
     with serve(url) as server:
-        response = httpx.get(f"{server.url}{STREAM}?after=3")
+        response = HTTP.get(f"{server.url}{STREAM}?after=3")
         assert response.status_code == 404
         assert response.json()["first_event"] == 8
         with follow(server.url, after=7) as stream:
@@ -199,7 +198,7 @@ def test_pruned_start_and_damaged_log(url):
 def test_deleted_session_ends_the_stream(url):
     with serve(url) as server, follow(server.url) as stream:
         assert stream.read() == {"retry": "2000"}
-        httpx.delete(f"{server.url}{SESSION}").raise_for_status()
+        HTTP.delete(f"{server.url}{SESSION}").raise_for_status()
         problem = stream.read()
         assert (problem["event"], "id" in problem) == ("problem", False)
         assert json.loads(problem["data"])["status"] == 404
@@ -211,19 +210,19 @@ def test_tokens_and_limits(url):
         serve(url, tokens=TOKENS, limits=Limits(streams=3, streams_per_token=2)) as server,
         ExitStack() as stack,
     ):
-        assert httpx.get(f"{server.url}{STREAM}").status_code == 401
-        refused = httpx.get(f"{server.url}{STREAM}", headers=auth_header(ANN_ONLY))
+        assert HTTP.get(f"{server.url}{STREAM}").status_code == 401
+        refused = HTTP.get(f"{server.url}{STREAM}", headers=auth_header(ANN_ONLY))
         assert refused.status_code == 403
         reader, writer = auth_header(READER), auth_header(WRITER)
         first = stack.enter_context(follow(server.url, headers=reader))
         stack.enter_context(follow(server.url, headers=reader))
-        refused = httpx.get(f"{server.url}{STREAM}", headers=reader)
+        refused = HTTP.get(f"{server.url}{STREAM}", headers=reader)
         assert refused.status_code == 429
         assert refused.headers["retry-after"] == "5"
         assert refused.json()["type"] == "urn:holdfast:too-many"
         assert "reader has 2 open event streams" in refused.json()["detail"]
         stack.enter_context(follow(server.url, headers=writer))
-        refused = httpx.get(f"{server.url}{STREAM}", headers=writer)
+        refused = HTTP.get(f"{server.url}{STREAM}", headers=writer)
         assert refused.status_code == 429
         assert "there are 3 open event streams" in refused.json()["detail"]
         first.response.close()
@@ -250,7 +249,7 @@ def test_slots_are_counted_by_token():
 
 def test_head_request_ends_at_once(url):
     with serve(url) as server:
-        response = httpx.head(f"{server.url}{STREAM}", timeout=10)
+        response = HTTP.head(f"{server.url}{STREAM}", timeout=10)
         assert response.status_code == 200
         assert response.headers["content-type"].startswith("text/event-stream")
         assert response.content == b""
@@ -268,7 +267,7 @@ def test_client_that_does_not_read_stops_the_stream_and_not_the_server(url):
             connection.sendall(f"GET {STREAM}?after=0 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
             wait_until(lambda: "response abandoned" in server.log)
         wait_until(lambda: not server.tasks)
-        assert "holdfast_event_streams 0.0" in httpx.get(f"{server.url}/metrics").text
+        assert "holdfast_event_streams 0.0" in HTTP.get(f"{server.url}/metrics").text
 
 
 def test_open_streams_end_when_the_server_stops(url):
@@ -281,20 +280,6 @@ def test_open_streams_end_when_the_server_stops(url):
                 each.read()
         assert [each.read() for each in streams] == [None] * 3
     assert "Cancel" not in server.log  # as uvicorn logs when it has waited long enough
-
-
-@pytest.mark.skipif(not PROGRAM.exists(), reason="holdfast is not installed as a program")
-def test_workers(url, tmp_path):
-    with start(tmp_path, "--workers", "2") as program, ExitStack() as stack:
-        streams = [stack.enter_context(follow(program.url, after=3)) for _ in range(4)]
-        assert [each.read_events(1) for each in streams] == [[4]] * 4
-        commit(url, "new")
-        assert [each.read_events(1) for each in streams] == [[5]] * 4
-        stopping = threading.Thread(target=program.stop, args=(signal.SIGTERM,))
-        stopping.start()
-        assert [each.read() for each in streams] == [None] * 4
-        stopping.join(20)
-        assert not stopping.is_alive()
 
 
 def test_limits_must_be_positive():

@@ -471,7 +471,7 @@ async def test_state_without_a_namespace(store, api):
     async with Session.open(store, agent_id="research-bot", session_id="ses_1") as session:
         session.set("plan", 1)
         changes = {"set": [("files", "a.py", {"link": "b.py", "mode": 511}), ("memory", "a", 1)]}
-        session.record("workspace.captured", changes={**changes, "delete": []})
+        session.record("files.captured", changes={**changes, "delete": []})
     whole, tag = await get_with_etag(api, f"{SES_1}/state")
     assert set(whole["state"]["namespaces"]) == {"files", "memory"}
     part, other_tag = await get_with_etag(api, f"{SES_1}/state?without=files")

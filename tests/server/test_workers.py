@@ -13,6 +13,7 @@ import pytest
 from holdfast import BlockingSession
 from holdfast.server.workers import check_workers
 from holdfast.stores.memory import MemoryStateStore
+from server.test_event_stream import follow
 from server.test_serve_command import PROGRAM, run_invalid, start
 from support.http_server import wait_until
 
@@ -104,11 +105,22 @@ def test_worker_that_ends_is_replaced(folder):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_workers_end_with_their_parent(folder, number):
-    with start(folder, "--workers", "2") as program:
+def test_workers_and_their_streams_end_with_their_parent(folder, number):
+    with start(folder, "--workers", "2") as program, ExitStack() as streaming:
         with ExitStack() as stack:
             workers = set(connect_to_workers(program, stack))
+        streams = [
+            streaming.enter_context(follow(program.url, f"{SESSION}/events/stream", after=5))
+            for _ in range(4 if number == signal.SIGINT else 0)
+        ]
+        assert [each.read_events(1) for each in streams] == [[6]] * len(streams)
+        with BlockingSession.open(
+            f"sqlite:///{folder}/state.db", agent_id="ann", session_id="ses"
+        ) as session:
+            session.set("value", "new")
+        assert [each.read_events(1) for each in streams] == [[7]] * len(streams)
         program.process.send_signal(number)
+        assert [each.read() for each in streams] == [None] * len(streams)
         assert program.process.wait(20) == (0 if number == signal.SIGINT else -number)
         wait_until(lambda: not any(map(is_running, workers)), 20)
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import subprocess
-import sys
 import threading
 from contextlib import aclosing
 
@@ -14,6 +12,7 @@ import pytest
 from holdfast import (
     BlockingSession,
     IntegrityError,
+    InvalidDocumentError,
     NotFoundError,
     Put,
     RetentionPolicy,
@@ -25,7 +24,6 @@ from holdfast.log.segment import decode_segment
 from holdfast.snapshots import follow
 from holdfast.snapshots.follow import follow_events
 from holdfast.stores.memory import MemoryStateStore
-from holdfast.stores.sqlite.store import SqliteStateStore
 from holdfast.stores.watch import HUB, StoreWatch
 from support.async_tests import async_test
 from support.observed_store import ObservedStore
@@ -316,7 +314,7 @@ async def test_replaced_session_is_an_error():
         assert await receive(session.follow(0), 3) == [1, 2, 3]
 
 
-@pytest.mark.parametrize("damage", ["digest", "chain", "missing", "manifest"])
+@pytest.mark.parametrize("damage", ["digest", "chain", "missing", "manifest", "newer"])
 @async_test
 async def test_damaged_log_is_an_error_after_the_intact_events(damage, monkeypatch):
     monkeypatch.setattr(follow, "CHECK_SECONDS", 0.0)
@@ -332,10 +330,13 @@ async def test_damaged_log_is_an_error_after_the_intact_events(damage, monkeypat
             await store.put(keys[2], entry.value.replace(prev.encode(), b"0" * len(prev)))
         elif damage == "missing":
             await store.delete(keys[2])
+        elif damage == "newer":
+            monkeypatch.setattr(follow, "SINGLE_READS", 0)
+            await store.put(keys[2], entry.value.replace(b'"format":', b'"format":9', 1))
         else:
             await store.put(LOCATION.manifest_key, b"{")
         received = []
-        with pytest.raises(IntegrityError):
+        with pytest.raises(InvalidDocumentError if damage == "newer" else IntegrityError):
             async with asyncio.timeout(20), aclosing(session.follow(0)) as events:
                 async for event in events:
                     received.append(event.seq)
@@ -363,6 +364,45 @@ async def test_gap_and_lost_end_are_found_while_waiting(lost, error, text, monke
             await copy_entries(original, store)
             with pytest.raises(error, match=text):
                 await receive(events, 1)
+
+
+@pytest.mark.parametrize(("after", "commits"), [(0, 1), (0, 2), (0, 3), (4, 1), (4, 2)])
+@async_test
+async def test_log_that_continues_from_a_backup_is_an_error(after, commits, monkeypatch):
+    """It ends before, at or after the last known event, with other events."""
+    monkeypatch.setattr(follow, "CHECK_SECONDS", 0.0)
+    async with MemoryStateStore() as store, MemoryStateStore() as backup:
+        await commit_values(await open_session(store), 1)
+        await copy_entries(store, backup)
+        await commit_values(await open_session(backup), *range(commits))
+        await commit_values(await open_session(store), "lost", "too")
+        async with aclosing(follow_events(store, LOCATION, after)) as events:
+            if after:
+                waiting = asyncio.create_task(receive(events, 1))
+                await asyncio.sleep(0.01)
+            else:
+                assert await receive(events, 4) == [1, 2, 3, 4]
+            log = f"{LOCATION.prefix}log/"
+            for key in [key async for key in store.list(log)]:
+                await store.delete(key)
+            await copy_entries(backup, store)
+            with pytest.raises(NotFoundError, match="lost event 4 .* restored from a backup"):
+                await (waiting if after else receive(events, 1))
+
+
+@async_test
+async def test_large_value_that_was_pruned_is_an_error_that_says_so(monkeypatch):
+    async with MemoryStateStore() as store:
+        session = await open_session(store)
+        for number in range(10):
+            session.set("value", f"{number}" * 70_000)
+            await session.save()
+        behind = await open_session(store)
+        events = behind.follow(0)
+        assert await receive(events, 6) == list(range(1, 7))  # it has read a page
+        await SnapshotArchive(store).prune(location=LOCATION, policy=RetentionPolicy(last=1))
+        with pytest.raises(NotFoundError, match="events up to 11 .* were pruned"):
+            await receive(events, 1)
 
 
 async def copy_entries(source, target):
@@ -413,27 +453,3 @@ def test_blocking_follow(tmp_path):
             assert next(live).seq == 4
         with pytest.raises(ValueError, match="after must"):
             session.follow(-1)
-
-
-WRITER = """
-import sys
-from holdfast import BlockingSession
-with BlockingSession.open(sys.argv[1], agent_id="bot", session_id="ses_1") as session:
-    for number in range(3):
-        session.set("value", number)
-        session.commit()
-"""
-
-
-@async_test
-async def test_other_process_on_sqlite(tmp_path):
-    path = tmp_path / "state.db"
-    async with (
-        SqliteStateStore(path) as store,
-        aclosing(follow_events(store, LOCATION, 0)) as events,
-    ):
-        received = asyncio.create_task(receive(events, 4))
-        await asyncio.to_thread(
-            subprocess.run, [sys.executable, "-c", WRITER, f"sqlite:///{path}"], check=True
-        )
-        assert await received == [1, 2, 3, 4]

@@ -197,6 +197,9 @@ async def test_only_the_value_with_a_missing_or_damaged_blob_raises(damage):
     again.add_message("user", "it goes on")
     again.delete("value")
     await again.save()
+    again.clear_messages()
+    assert again.messages == []
+    await again.commit()
     await again.restore(saved.snapshot_id)
     with pytest.raises(error):
         again.get("value")

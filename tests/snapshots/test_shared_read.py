@@ -7,6 +7,7 @@ import asyncio
 from holdfast import StateStoreError
 from holdfast.snapshots import shared_read
 from holdfast.snapshots.shared_read import SharedPoll, share_read
+from holdfast.stores.wrappers.prefix import PrefixedStateStore
 from support.async_tests import async_test
 from support.observed_store import ObservedStore
 
@@ -85,10 +86,10 @@ async def test_followers_of_a_log_share_what_they_found():
         assert poll.is_fresh(5, 10.5, 1.0)
         assert not poll.is_fresh(5, 11.5, 1.0)
         assert not poll.is_fresh(6, 10.5, 1.0)
-        async with store.watch("a/") as watch:
-            poll.followers = 1
-            poll.wake_others("a/1")
-            assert not await watch.wait(0.01)
-            poll.followers = 2
-            poll.wake_others("a/1")
-            assert await watch.wait(10)
+        tenant = PrefixedStateStore(store, "tenant/")
+        async with tenant.watch("a/") as first, tenant.watch("a/") as second:
+            poll.watches = {first, second}
+            poll.wake_others(first, "a/1")
+            assert await second.wait(10)
+            assert second.take_keys() == {"a/1"}
+            assert not await first.wait(0.01)

@@ -60,7 +60,7 @@ async def test_a_reference_without_its_blob_is_damage(numbers, change, problem):
     damage = await find_damage(store, session)
     assert damage.key == store.keys_with("/log/")[0]
     assert damage.problem.startswith(
-        f"event 2 refers to blob {DIGEST} of {len(CONTENT)} bytes, and so do 1 others, {problem}"
+        f"event 2 (and 1 more) refers to blob {DIGEST} of {len(CONTENT)} bytes, {problem}"
     )
 
 
@@ -70,7 +70,7 @@ async def test_references_of_keyframes_and_files_are_verified():
     session = await write_session(store)
     file = {"digest": DIGEST, "size": len(CONTENT), "mode": 0o644}
     event = session.committer.working.record_owned(
-        "workspace.captured", None, {"set": [("files", "a.png", file)], "delete": []}
+        "files.captured", None, {"set": [("files", "a.png", file)], "delete": []}
     )
     assert event.referred_digests() == {DIGEST}
     await session.commit()
@@ -80,7 +80,7 @@ async def test_references_of_keyframes_and_files_are_verified():
     for key in store.keys_with("/blobs/"):
         await store.delete(key)
     damage = await find_damage(store, session)
-    assert "and so do 4 others" in damage.problem
+    assert " (and 4 more) refers to" in damage.problem
 
 
 @async_test

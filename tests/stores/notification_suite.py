@@ -15,7 +15,7 @@ import traceback
 import pytest
 
 from holdfast.errors import StateStoreError
-from holdfast.stores import backend, listener
+from holdfast.stores import backend, listener, watch
 from holdfast.stores.entries import Put
 from holdfast.stores.registry import open_state_store
 from holdfast.stores.watch import WatchHub
@@ -71,6 +71,7 @@ class NotificationSuite:
     @pytest.fixture(autouse=True)
     def other_process(self, monkeypatch):
         monkeypatch.setattr(backend, "HUB", WatchHub())
+        monkeypatch.setattr(watch, "HUB", WatchHub())  # some tests abandon watches
         monkeypatch.setattr(listener, "get_process_id", lambda: "another process")
         monkeypatch.setattr(listener, "SETTLE_SECONDS", LATE)
 

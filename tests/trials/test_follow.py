@@ -14,15 +14,15 @@ from trials.follow.worker import Notes, read_lines
 from trials.report import Report
 
 
-@pytest.mark.parametrize("backend", ["sqlite", "postgresql", "redis", "nats"])
+@pytest.mark.parametrize("backend", ["sqlite", "redis"])
 def test_killed_followers_receive_every_event_once_and_in_order(backend, request, tmp_path):
     """One of them with all notifications, one with every second, and one with none."""
     report = Report(backend)
     url = make_url(backend, request)
-    Trial(url, tmp_path, report, seed="7", pause=0.2).run(writers=2, followers=3, kills=3)
+    Trial(url, tmp_path, report, seed="7", pause=0.2).run(writers=2, followers=3, kills=2)
     assert report.problems == []
-    assert report.counts["kills of followers"] == 3
-    assert report.counts["events received"] == 3 * report.counts["events"] > 60
+    assert report.counts["kills of followers"] == 2
+    assert report.counts["events received"] == 3 * report.counts["events"] > 30
     assert (report.counts["notifications lost"] > 0) == (backend != "sqlite")
 
 

@@ -10,6 +10,7 @@ import zlib
 
 from holdfast import BlockingSession
 from holdfast.blobs.source import BytesSource
+from holdfast.sessions.workspace import CAPTURED
 from holdfast.stores.portal import get_portal
 
 AGENT = "vision-bot"
@@ -188,4 +189,4 @@ def capture(session, files, *, links=None, delete=()) -> None:
     for path, target in (links or {}).items():
         entries.append(("files", path, {"link": target, "mode": 0o777}))
     changes = {"set": entries, "delete": [("files", path) for path in delete]}
-    session.record_with_blobs("workspace.captured", None, changes=changes, blobs=sources)
+    session.record_with_blobs(CAPTURED, None, changes=changes, blobs=sources)

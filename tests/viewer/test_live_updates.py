@@ -77,8 +77,7 @@ def test_viewer_is_told_of_new_events_and_does_not_poll(viewer, running):
     assert not [url for url in viewer.requests if "/events/stream" in url]
 
 
-def test_viewer_polls_if_the_stream_is_refused(open_viewer, server, running):
-    viewer = open_viewer(server)
+def test_viewer_polls_if_the_stream_is_refused(viewer, running):
     page = viewer.page
     page.route("**/events/stream?*", lambda route: route.fulfill(status=429, json={"status": 429}))
     viewer.allow("429")
@@ -88,6 +87,7 @@ def test_viewer_polls_if_the_stream_is_refused(open_viewer, server, running):
     running.add_message("assistant", "found by polling")
     running.commit()
     expect(page.locator("#conversation")).to_contain_text("found by polling")
+    page.unroute_all()
 
 
 def test_hidden_page_is_not_polled(open_viewer, server, running):

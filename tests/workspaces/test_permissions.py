@@ -95,7 +95,8 @@ def test_read_only_folders_and_limits_of_an_ordinary_user(shared_folder):
         "extra": False,
         "folder": "0o555",
         "plain": ["one", "0o444"],
-        "unreadable": "cannot capture 'secret': Permission denied",
+        "unreadable": "cannot capture 'secret': Permission denied; make it readable, or add it to "
+        ".holdfastignore",
         "full": "cannot write 'large': File too large",
         "left": ["locked"],
     }

@@ -192,7 +192,7 @@ def test_an_unreadable_file_is_named(root, monkeypatch):
 
     open_file = Directory.open_file
     monkeypatch.setattr(Directory, "open_file", refuse)
-    with pytest.raises(WorkspaceError, match=r"cannot capture 'b/secret': Permission denied"):
+    with pytest.raises(WorkspaceError, match=r"cannot capture 'b/secret': Permission denied; make"):
         run_scan(root)
 
 

@@ -32,7 +32,7 @@ HOLD_AGE = dt.timedelta(minutes=10)
 """How long a sweep spares what a hold names: far longer than a commit takes."""
 HOLD_NAME = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{22}\.json")
 DIGESTS_PER_HOLD = 4096
-"""So many stay below the size limit of every backend."""
+"""Below the size limit of every backend."""
 
 
 def holds_prefix(location_prefix: str) -> str:

@@ -13,6 +13,10 @@ from holdfast.stores.base import StateStore
 CHUNKS_PER_READ = 8
 
 
+class MissingBlobError(NotFoundError):
+    """A blob is not stored."""
+
+
 class BlobReader:
     """The blobs of one session."""
 
@@ -32,7 +36,7 @@ class BlobReader:
             return b"".join([chunk async for chunk in self.stream(digest)])
         parts: list[bytes] = []
         count = count_chunks(size)
-        # The size may be a wrong one that somebody wrote: read on only while there are chunks.
+        # The size may be wrong: read on only while there are chunks.
         for first in range(0, count, CHUNKS_PER_READ):
             numbers = range(first, min(first + CHUNKS_PER_READ, count))
             keys = [chunk_key(self.location_prefix, digest, at) for at in numbers]
@@ -97,12 +101,12 @@ class BlobReader:
         """Yield the digests of all stored blobs, in order."""
         return list_blobs(self.state_store, self.location_prefix)
 
-    def missing_error(self, digest: str) -> NotFoundError:
+    def missing_error(self, digest: str) -> MissingBlobError:
         """Return the error for a blob that is not stored."""
-        return NotFoundError(
-            f"blob {digest} in {self.location_prefix} is not stored: it was omitted from an export "
-            "or deleted, or pruned since the session was read; restore it from a backup, import a "
-            "document that embeds it, or reload the session"
+        return MissingBlobError(
+            f"blob {digest} in {self.location_prefix} is not stored: it was deleted, pruned, "
+            "omitted from a document, or attached to another session; attach it, restore it from a "
+            "backup, or import a document that embeds it"
         )
 
     def damaged_error(self, digest: str) -> IntegrityError:

@@ -82,7 +82,7 @@ async def attachment(
 
 
 async def find_digest(state_store: StateStore, found: Reference, which: str) -> str:
-    """Return the digest of the attachment that a name, a digest or its start stands for."""
+    """Return the digest of the content that a name, a digest or its start stands for."""
     if DIGEST.fullmatch(which):
         return which
     document = await export_document(
@@ -93,16 +93,17 @@ async def find_digest(state_store: StateStore, found: Reference, which: str) -> 
         attachments=OMIT,
     )
     known = find_attachments(document.snapshot, document.events)
-    matching = [each for each in known if each.name == which]
-    if not matching and len(which) >= MIN_PREFIX:
-        matching = [each for each in known if each.digest.startswith(which)]
-    digests = sorted({each.digest for each in matching})
+    digests = {each.digest for each in known if each.name == which}
+    if not digests and len(which) >= MIN_PREFIX:
+        stored = [each async for each in BlobReader(state_store, found.location.prefix).list()]
+        digests = {each.digest for each in known}.union(stored)
+        digests = {each for each in digests if each.startswith(which)}
     hint = f"holdfast state show {quote(found.location.session_id)} --attachments lists them"
     if not digests:
         fail(f"session {found.location.session_id} has no attachment {which!r}", hint)
     if len(digests) > 1:
-        fail(f"{which!r} is ambiguous: {len(digests)} attachments have this name or start", hint)
-    return digests[0]
+        fail(f"{which!r} is ambiguous: {len(digests)} contents have this name or start", hint)
+    return digests.pop()
 
 
 async def write_stdout(chunks: AsyncIterator[bytes]) -> None:

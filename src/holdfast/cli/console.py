@@ -23,6 +23,7 @@ from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar
 import typer
 from rich.text import Text
 
+from holdfast.blobs.reader import MissingBlobError
 from holdfast.cli.completion import complete_agent, complete_session
 from holdfast.cli.output import Output
 from holdfast.documents.errors import ModifiedDocumentError
@@ -56,6 +57,7 @@ CONTROL_CODES_IN_JSON = re.compile(f"[{BEYOND_ASCII}]")  # json escapes the othe
 
 STORE_URLS = "use a URL such as sqlite:///state.db, file:///var/lib/agents or redis://host/0"
 HINTS: list[tuple[type[BaseException], str]] = [
+    (MissingBlobError, "holdfast state verify lists what is missing"),
     (NotFoundError, "holdfast state list shows agents and sessions"),
     (ConflictError, "retry; if it persists, another writer is active in the session"),
     (

@@ -44,6 +44,7 @@ from holdfast.cli.references import (
     open_existing_store,
     resolve_ref,
 )
+from holdfast.documents.blob_folder import blob_folder
 from holdfast.documents.blobs import DocumentBlobs
 from holdfast.documents.json_file import check_writable
 from holdfast.errors import NotFoundError, StateStoreError
@@ -203,6 +204,8 @@ async def export(
                 raise typer.Exit(FAILED) from None
             return
         if is_file:
+            if redaction and attachments is AttachmentsMode.folder:
+                reject_other_blobs(blob_folder(Path(output)), found.blobs)
             manager.to_file(found, output, attachments=attachments.value)
         else:
             write_stream(output, chunks)
@@ -215,6 +218,18 @@ async def export(
         + (f", signed by {key.key_id}" if key else ""),
         to=err,
     )
+
+
+def reject_other_blobs(folder: Path, blobs: DocumentBlobs) -> None:
+    """Fail if a folder has files that a redacted document does not refer to."""
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    others = names - {each.digest for each in blobs.entries if not each.is_omitted}
+    if others:
+        fail(
+            f"{folder} has {format_count(len(others), 'file')} of another export, which may not be "
+            "redacted",
+            "delete the folder, or choose another --output",
+        )
 
 
 def warn_about_binary(not_searched: list[dict[str, object]]) -> None:

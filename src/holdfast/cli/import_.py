@@ -120,7 +120,8 @@ async def import_(
             if found.format != HOLDFAST:
                 kept = await save_snapshots(manager, document, result)
             if format is Format.table:
-                print_import_result(result, store, kept)
+                omitted = sum(each.is_omitted for each in document.blobs.entries)
+                print_import_result(result, store, kept, omitted)
                 if result.signed_by:
                     print_line(f"signed by {format_signers(result.signed_by, keys or [])}")
     if format is Format.table and not results:
@@ -147,7 +148,9 @@ def read_signed(source: Source, as_: str | None) -> ReadResult:
             )
 
 
-def print_import_result(result: ImportResult, store: str | None, kept: int = 0) -> None:
+def print_import_result(
+    result: ImportResult, store: str | None, kept: int = 0, omitted: int = 0
+) -> None:
     """Print the result of an import."""
     verb = "would import" if result.dry_run else "imported"
     kind = "new session" if result.created else "existing session"
@@ -163,6 +166,11 @@ def print_import_result(result: ImportResult, store: str | None, kept: int = 0) 
     )
     if kept:
         print_line(f"snapshots: {kept} saved")
+    if omitted:
+        print_line(
+            f"blobs: {omitted} omitted from the document; their values cannot be read unless the "
+            "session has them"
+        )
     if result.undo_id is not None:
         names = (result.session_id, result.undo_id)
         undo = format_command("holdfast state restore", *names, agent=result.agent_id, store=store)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -61,7 +63,7 @@ IgnoreOption = Annotated[
     ),
 ]
 NoGitignoreOption = Annotated[
-    bool, typer.Option("--no-gitignore", help="Do not apply .gitignore; .holdfastignore is.")
+    bool, typer.Option("--no-gitignore", help="Do not apply .gitignore, only .holdfastignore.")
 ]
 
 
@@ -100,7 +102,10 @@ async def capture(
         int, typer.Option("--max-file-size", metavar="BYTES", min=0, help="Skip larger files.")
     ] = MAX_FILE_SIZE,
     max_total_size: Annotated[
-        int, typer.Option("--max-total-size", metavar="BYTES", min=0, help="Skip files beyond it.")
+        int,
+        typer.Option(
+            "--max-total-size", metavar="BYTES", min=0, help="Skip the files beyond this total."
+        ),
     ] = MAX_TOTAL_SIZE,
     agent: AgentOption = None,
     format: FormatOption = Format.table,  # noqa: A002
@@ -146,7 +151,8 @@ async def restore(
         typer.Option("--conversation", help="Restore the conversation and the values, too."),
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Also if the folder changed since the last capture.")
+        bool,
+        typer.Option("--force", help="Restore although the folder changed since the last capture."),
     ] = False,
     ignore: IgnoreOption = None,
     no_gitignore: NoGitignoreOption = False,
@@ -169,7 +175,7 @@ async def restore(
         report = await files.restore(at=target, dry_run=True)
         count = len(report.written) + len(report.removed) + len(report.modes)
         if format is Format.table:
-            print_plan(report)
+            print_plan(report, Path(files.folder))
         if not dry_run and (count or conversation):
             if not report.changed or force:
                 confirm(f"Change {format_count(count, 'file')} in {files.folder}?", yes=yes)
@@ -182,9 +188,12 @@ async def restore(
         print_json({**fields, **report.to_json(), "restored": report.undo is not None})
     elif report.undo is not None:
         print_line(f"restored {format_count(count, 'file')} in {files.folder}")
+        flags = {"--conversation": conversation, "--no-gitignore": no_gitignore}
+        words = ["holdfast workspace restore", *(flag for flag, is_set in flags.items() if is_set)]
+        words += [f"--ignore {quote(pattern)}" for pattern in ignore or []]
         options = {"at": str(report.undo), "folder": str(folder), "agent": live.agent_id}
-        undo = format_command("holdfast workspace restore", session, store=store, **options)
-        print_line(f"undo with: {undo}{' --conversation' if conversation else ''}")
+        undo = format_command(" ".join(words), session, store=store, **options)
+        print_line(f"undo with: {undo}")
     else:
         print_line(f"{format_count(count, 'file')} would change" if count else "nothing to change")
 
@@ -209,7 +218,9 @@ async def diff(
         ),
     ] = None,
     folder: FolderOption = Path(),
-    stat: Annotated[bool, typer.Option("--stat", help="Show which files differ only.")] = False,
+    stat: Annotated[
+        bool, typer.Option("--stat", help="Show which files differ, without text.")
+    ] = False,
     ignore: IgnoreOption = None,
     no_gitignore: NoGitignoreOption = False,
     no_pager: NoPagerOption = False,
@@ -292,15 +303,16 @@ def print_skipped(skipped: Sequence[SkippedFile]) -> None:
         print_line((f"skipped {len(skipped) - MAX_LINES:,} more", "yellow"))
 
 
-def print_plan(report: RestoreReport) -> None:
+def print_plan(report: RestoreReport, folder: Path) -> None:
     """Print what a restore changes."""
     changed = set(report.changed)
     rows = [
-        *(("~", "yellow", path) for path in report.written),
-        *(("~", "yellow", path) for path in report.modes),
-        *(("-", "red", path) for path in report.removed),
+        *((path, "changed") for path in (*report.written, *report.modes)),
+        *((path, "removed") for path in report.removed),
     ]
-    for sign, colour, path in sorted(rows, key=lambda row: row[2])[:MAX_LINES]:
+    for path, kind in sorted(rows)[:MAX_LINES]:
+        is_new = kind == "changed" and not os.path.lexists(folder / path)
+        colour, sign = COLOURS["added" if is_new else kind]
         note = "  (changed since the last capture)" if path in changed else ""
         print_line((f"{sign} {path}{note}", colour))
     if len(rows) > MAX_LINES:

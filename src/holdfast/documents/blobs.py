@@ -323,7 +323,7 @@ def check_embedded_size(
     sizes = sorted((each.size for each in blobs if not each.is_omitted), reverse=True)
     if sum(sizes) > limits.max_embedded_bytes:
         raise DocumentTooLargeError(
-            f"the document's {len(sizes)} blobs have {sum(sizes):,} bytes (the largest "
+            f"the blobs of the document have {sum(sizes):,} bytes (the largest "
             f"{', '.join(f'{each:,}' for each in sizes[:3])}), and at most "
             f"{limits.max_embedded_bytes:,} bytes can be embedded; export them to a folder "
             '(--attachments folder, or attachments="folder"), or omit them'

@@ -11,11 +11,13 @@ from contextlib import AbstractContextManager, aclosing
 from typing import Protocol, overload
 
 from holdfast.blobs.contents import BlobContents
+from holdfast.errors import NotFoundError
 from holdfast.log.event import Event, find_event_references, restore_event
 from holdfast.log.event_log import Position
 from holdfast.log.segment import Segment
 from holdfast.log.timeline import Timeline
 from holdfast.sessions.working_state import WorkingState
+from holdfast.snapshots.follow import LogFollower
 from holdfast.stores.portal import sync
 
 MAX_SEGMENTS_IN_MEMORY = 1024
@@ -138,13 +140,17 @@ async def load_event(event: Event, contents: BlobContents) -> Event:
     return restore_event(event, contents)
 
 
-async def load_events(
-    events: AsyncGenerator[Event, None], contents: BlobContents
+async def follow_loaded(
+    follower: LogFollower, contents: BlobContents
 ) -> AsyncGenerator[Event, None]:
-    """Yield events with their large values."""
-    async with aclosing(events):
+    """Yield the events of a follower with their large values."""
+    async with aclosing(follower.events()) as events:
         async for event in events:
-            yield await load_event(event, contents)
+            try:
+                loaded = await load_event(event, contents)
+            except NotFoundError as error:
+                await follower.raise_problem(error, event.seq)
+            yield loaded
 
 
 def read_from_memory(source: EventSource, first: int, last: int | None) -> list[Event]:

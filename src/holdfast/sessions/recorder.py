@@ -12,6 +12,7 @@ from holdfast.sessions.working_state import WorkingState, validate_entry_name
 from holdfast.snapshots.session_state import MESSAGES
 from holdfast.state.diff import Changes
 from holdfast.state.store import Store, has_entries
+from holdfast.values.references import keep_references
 
 
 class Recorder(ABC):
@@ -84,13 +85,20 @@ class Recorder(ABC):
         """Remove all messages of the conversation."""
         with self._guard:
             self._join()
-            found = [key for key, message in self._messages() if self._is_own(message)]
+            with keep_references():
+                found = [key for key, message in self._messages() if self._is_own(message)]
             if found:
                 self._record("message.removed", delete=[(MESSAGES, key) for key in found])
 
     @property
     def messages(self) -> list[Any]:
-        """The messages of the conversation, in order."""
+        """The messages of the conversation, in order.
+
+        Raises:
+            NotFoundError: The content of a large value is missing; see `keep_references`.
+            IntegrityError: The content of a large value is damaged.
+
+        """
         return [message for _, message in self._messages() if self._is_own(message)]
 
     def _messages(self) -> list[tuple[str, Any]]:

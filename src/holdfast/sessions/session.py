@@ -10,56 +10,41 @@ import asyncio
 import inspect
 import os
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar, cast, overload
 from weakref import WeakValueDictionary
 
 from holdfast.blobs.source import BlobSource
-from holdfast.documents.blobs import EMBED, Attachments
-from holdfast.documents.document import Document
-from holdfast.documents.export import export_document
 from holdfast.errors import NotFoundError, short_repr
 from holdfast.ids import new_id
-from holdfast.log.event import Event
-from holdfast.log.event_log import Position
-from holdfast.sessions.attachments import (
-    AttachmentContent,
-    offer_attachment,
-    read_attachment,
-    stream_attachment,
-)
 from holdfast.sessions.backoff import Contention
-from holdfast.sessions.base import BaseSession
 from holdfast.sessions.commit import Committer, validate_on_conflict
-from holdfast.sessions.event_view import load_events
 from holdfast.sessions.fork import create_fork
 from holdfast.sessions.once import SideEffects, reject_nested_once, validate_once_call
 from holdfast.sessions.open import SessionOpener
 from holdfast.sessions.rebase import OnConflict, StaleSessionError
 from holdfast.sessions.restore import SnapshotRef, compute_restore_changes, load_ref
 from holdfast.sessions.save import SnapshotSaver
+from holdfast.sessions.session_contents import SessionContents
 from holdfast.sessions.update import UpdateAttempts, validate_update_function
 from holdfast.sessions.working_state import STARTED
 from holdfast.sessions.workspace import Workspace, open_workspace, validate_workspace
 from holdfast.snapshots.archive import SnapshotArchive
-from holdfast.snapshots.follow import LogFollower, validate_after
 from holdfast.snapshots.keys import AGENT, SnapshotLocation, validate_id
-from holdfast.snapshots.records import SnapshotInfo, validate_tags
+from holdfast.snapshots.records import validate_tags
 from holdfast.snapshots.session_snapshot import SessionSnapshot
 from holdfast.snapshots.session_state import PENDING, SESSION, STATUS
 from holdfast.snapshots.tool_calls import ToolCallIndex
-from holdfast.snapshots.verify import Verification
 from holdfast.stores.base import StateStore
 from holdfast.stores.local import RUN_INLINE
-from holdfast.values.references import Attachment
 from holdfast.workspaces.reports import RestoreReport
 from holdfast.workspaces.scan import MAX_FILE_SIZE, MAX_TOTAL_SIZE
 
 T = TypeVar("T")
 
 
-class Session(BaseSession):
+class Session(SessionContents):
     """One conversation: its messages, its values and the log of its events.
 
     Open one with `Session.open`. As an async context manager it commits at the end of the block,
@@ -145,12 +130,6 @@ class Session(BaseSession):
         if self._working.head.seq == 0:
             data = {"agent_id": self.agent_id, "session_id": self.session_id}
             self._record(STARTED, data, set_=[(SESSION, STATUS, PENDING)])
-
-    async def last_finished(self) -> SnapshotInfo | None:
-        """Return the newest durable snapshot in which every tool call has a result, or None."""
-        return await self.archive.find_newest_info(
-            location=self.location, wanted=lambda info: not info.unfinished
-        )
 
     # ------------------------------------------------------------------- commit and refresh
 
@@ -259,36 +238,6 @@ class Session(BaseSession):
         self._use(committer)
         self._effects.drop_committed()
         self._start()
-
-    def follow(self, after: int | None = None) -> AsyncGenerator[Event, None]:
-        """Yield committed events as they are committed, by this session and in other processes.
-
-        Every event is yielded once, in order. Without ``after``, the first one follows the last
-        commit that this session has read; with the number of an event, it follows that event; with
-        0 it is the first one in the log. To continue later, in any process, pass the ``seq`` of the
-        last event that you received. A session that was not committed yet is waited for.
-
-        The session in memory does not change: call `refresh` to apply what others committed. It may
-        be used by other tasks in the meantime. To stop, leave the loop or cancel the task;
-        ``contextlib.aclosing`` releases its resources at once.
-
-        Raises:
-            NotFoundError: The log does not have the event ``after``, or the events after it were
-                pruned. Or the session was deleted, or deleted and created again.
-            IntegrityError: The log is damaged.
-            StateStoreError: The store failed.
-            TypeError: ``after`` is not an int.
-            ValueError: ``after`` is negative.
-
-        """
-        start: int | Position | None = validate_after(after)
-        incarnation = self.committer.incarnation
-        if not incarnation.is_created:
-            follower = LogFollower(self.state_store, self.location, start or 0)
-        else:
-            start = self._working.head if start is None else start
-            follower = LogFollower(self.state_store, self.location, start, incarnation.id)
-        return load_events(follower.events(), self.committer.timeline.contents)
 
     # ------------------------------------------------------------------- durable snapshots
 
@@ -410,91 +359,6 @@ class Session(BaseSession):
         if at is None:
             fork._effects.copy_results(self._effects)
         return fork
-
-    async def export(
-        self,
-        *,
-        at: str | int | None = None,
-        tags: Mapping[str, str] | None = None,
-        attachments: Attachments = EMBED,
-    ) -> Document:
-        """Return the committed state and its events as a document.
-
-        ``at`` selects a durable snapshot by its id, or an event by its number. ``attachments`` is
-        where large values and attachments go: ``"embed"`` reads them into the document,
-        ``"folder"`` reads them from the store on demand, for `SnapshotManager.to_file`, and
-        ``"omit"`` leaves them out.
-
-        Raises:
-            NotFoundError: The session has no such snapshot or event, or it was pruned.
-            IntegrityError: The stored log or a keyframe is damaged.
-            DocumentTooLargeError: The attachments are too large to be embedded.
-            StateStoreError: The store failed.
-
-        """
-        wanted = validate_tags(tags)
-        return await export_document(
-            self.archive,
-            self.location,
-            snapshot_id=None if isinstance(at, int) else at,
-            seq=at if isinstance(at, int) else None,
-            tags=wanted,
-            attachments=attachments,
-        )
-
-    async def verify(self) -> Verification:
-        """Check everything that is stored: hash chain, digests, keyframes and snapshots.
-
-        Raises:
-            StateStoreError: The store failed.
-
-        """
-        return await self.archive.verify(location=self.location)
-
-    # --------------------------------------------------------------------------- attachments
-
-    async def attach(
-        self,
-        content: AttachmentContent,
-        *,
-        media_type: str | None = None,
-        name: str | None = None,
-    ) -> Attachment:
-        """Attach bytes, a file or an iterator of bytes, and return a value that refers to it.
-
-        Put the attachment into a message, an event or the state: the commit stores its content
-        once, however often it is referred to. The content of a file is copied now, to a temporary
-        file. The media type is guessed from the name, and the name is that of the file, by default.
-
-        Raises:
-            HoldfastError: The file cannot be read.
-
-        """
-        return await offer_attachment(self.committer.blobs, content, media_type, name)
-
-    async def read_attachment(self, attachment: Attachment) -> bytes:
-        """Return the content of an attachment.
-
-        Raises:
-            NotFoundError: The content is not stored in this session.
-            IntegrityError: The content is damaged.
-            StateStoreError: The store failed.
-
-        """
-        return await read_attachment(self.committer.blobs, attachment)
-
-    def stream_attachment(self, attachment: Attachment) -> AsyncIterator[bytes]:
-        """Yield the content of an attachment in chunks of 512 KiB.
-
-        The last chunk is yielded only if all of them match the digest.
-
-        Raises:
-            NotFoundError: The content is not stored in this session.
-            IntegrityError: The content is damaged.
-            StateStoreError: The store failed.
-
-        """
-        return stream_attachment(self.committer.blobs, attachment)
 
     def workspace(
         self,

@@ -254,7 +254,7 @@ class Workspace:
                 if not target and scan.files and not force:
                     raise WorkspaceError(
                         f"session {session.location.session_id} has no files at {short_repr(at)}: "
-                        f"a restore would remove all {len(scan.files):,} files in {self.folder}; "
+                        f"a restore would empty {self.folder} ({len(scan.files):,} files); "
                         "choose a later state, or force the restore"
                     )
                 if changed and not force:
@@ -408,7 +408,7 @@ def open_workspace(
         respect_gitignore=respect_gitignore,
         excluded=find_store_paths(session.state_store),
     )
-    return Workspace(session, os.path.realpath(folder), options)
+    return Workspace(session, os.path.realpath(os.fsdecode(folder)), options)
 
 
 def validate_workspace(workspace: object, session: WorkspaceSession) -> None:

@@ -17,11 +17,16 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import NoReturn, Self
 
-from holdfast.errors import IntegrityError, NotFoundError, short_repr
+from holdfast.errors import IntegrityError, InvalidDocumentError, NotFoundError, short_repr
 from holdfast.log.event import Event
 from holdfast.log.event_log import EventLog, Position, SegmentPage
 from holdfast.log.segment import Segment, decode_segment
-from holdfast.log.timeline import Timeline
+from holdfast.snapshots.follow_start import (
+    describe_session,
+    find_head,
+    find_start,
+    pruned_error,
+)
 from holdfast.snapshots.keys import SnapshotLocation
 from holdfast.snapshots.manifest import StoredManifest, read_manifest, select_manifest
 from holdfast.snapshots.shared_read import SharedPoll, share_read
@@ -42,7 +47,7 @@ PAGE_SIZE = 16
 LIST_SIZE = 1000
 """How many keys are listed at once. On some stores, a listing reads all names of the log."""
 SINGLE_READS = 4
-"""After so many segments that were read one by one, a page is read, which needs a listing."""
+"""How many segments are read one by one before a page is read, which needs a listing."""
 LARGE = 256 * 1024
 """The size in bytes from which a segment is decoded in a thread."""
 
@@ -114,7 +119,7 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
         """Keys of the next segments, if they were listed."""
         self._segments: deque[Segment] = deque()
         """Segments that were read, and not received yet."""
-        self._problem: IntegrityError | NotFoundError | None = None
+        self._problem: Exception | None = None
         """The error after them."""
         self._found = 0
         """How many reads in a row found as much as they could."""
@@ -140,7 +145,7 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
         """
         self._watch = await self._context.__aenter__()
         self._poll = SharedPoll.get(self._state_store, self._location.prefix)
-        self._poll.followers += 1
+        self._poll.watches.add(self._watch)
         try:
             await self._open()
         except BaseException:
@@ -154,7 +159,7 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._poll.followers -= 1
+        self._poll.watches.discard(self._watch)
         await self._context.__aexit__(kind, error, trace)
 
     async def receive(self, seconds: float | None = None) -> list[Event]:
@@ -169,7 +174,7 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
                 after = self._after or 0
                 return [each for each in await decode_events(segment) if each.seq > after]
             if self._problem is not None:
-                await self._raise(self._problem)
+                await self.raise_problem(self._problem)
             await self._read()
             if self._segments or self._problem is not None:
                 continue
@@ -193,59 +198,18 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
         self._use(stored)
         self._position = Position(self._after or stored.manifest.log_start.seq)
         try:
-            self._position = await self._find_position(is_new=is_new)
+            if self._start is not None:
+                self._position = self._start
+            elif self._after == 0 or (self._after is None and is_new):
+                self._position = stored.manifest.log_start
+            else:
+                self._position = await find_start(
+                    self._state_store, self._location, stored.manifest, self._after
+                )
         except (IntegrityError, NotFoundError) as error:
-            await self._raise(error)
+            await self.raise_problem(error)
         if self._after is None:
             self._after = self._position.seq
-
-    async def _find_position(self, *, is_new: bool) -> Position:
-        """Return the last position at or before the start at which a segment ends."""
-        log_start, after = self._stored.manifest.log_start, self._after
-        if self._start is not None:
-            return self._start
-        if after == 0 or (after is None and is_new):
-            return log_start
-        timeline = Timeline(self._state_store, self._location.prefix, self._incarnation or "")
-        if after is None:
-            return await self._find_head(timeline)
-        if after <= log_start.seq:
-            if after < log_start.seq:
-                raise self._pruned_error()
-            return log_start
-        key = self._log.key(after + 1)
-        entry = await self._state_store.get(key)
-        if entry is not None:
-            return Position(after, decode_segment(key, entry.value).prev)
-        # The event is the last one, or inside a segment.
-        position = await timeline.find_keyframe_position(after + 1)
-        if position.seq < log_start.seq:
-            position = log_start
-        async for segment in self._log.segments(position, after):
-            # With events after the start, so that none is received without events.
-            if segment.last > after:
-                return Position(segment.first - 1, segment.prev)
-            position = Position(segment.last, segment.hash)
-        if position.seq < after:
-            raise NotFoundError(
-                f"{self._describe()} has no event {after}; its last event is {position.seq}: "
-                "follow it from there or before"
-            )
-        return position
-
-    async def _find_head(self, timeline: Timeline) -> Position:
-        """Return the last position of the log."""
-        key, keyframe = await timeline.change_token()
-        if key:
-            entry = await self._state_store.get(key)
-            if entry is None:
-                raise IntegrityError(f"log segment {key} is listed but cannot be read; run verify")
-            segment = decode_segment(key, entry.value)
-            return Position(segment.last, segment.hash)
-        if keyframe:
-            frame = await timeline.read_keyframe(keyframe)
-            return Position(frame.seq, frame.hash)
-        return self._stored.manifest.log_start
 
     # ---------------------------------------------------------------------------------- reading
 
@@ -268,7 +232,7 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
                     segments.append(segment)
                     if len(segments) == PAGE_SIZE:
                         break
-        except (IntegrityError, NotFoundError) as error:
+        except (IntegrityError, InvalidDocumentError, NotFoundError) as error:
             self._problem = error
         if segments:
             self._segments.extend(segments)
@@ -277,7 +241,7 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
             self._checked_at = time.monotonic()
             self._pause = FIRST_PAUSE
             if not self._is_woken:
-                self._poll.wake_others(last.key)
+                self._poll.wake_others(self._watch, last.key)
                 self._is_woken = True
         elif self._problem is None:
             self._poll.note_end(self._position.seq, started)
@@ -363,37 +327,50 @@ class LogFollower(AbstractAsyncContextManager["LogFollower"]):
         self._checked_at = now
         # Only what is inconsistent twice counts: other processes write in between.
         seq = self._position.seq
-        if self._last_key is not None and await self._state_store.get(self._last_key) is None:
+        if not await self._has_last_segment():
             await self._read_next()
             if self._stored.manifest.log_start.seq < seq:
-                raise NotFoundError(
-                    f"{self._describe()} lost event {seq} while it was followed: it was restored "
-                    "from a backup; follow it from an event that it has"
-                )
+                raise self._lost_error()
         keys = await self._list_keys(1)
         if keys and keys[0] != self._log.key(seq + 1):
             self._found = SINGLE_READS  # a page shows whether there is a gap
 
-    async def _raise(self, problem: Exception) -> NoReturn:
-        """Raise an error of reading, or what explains it: a deleted or pruned log."""
+    async def _has_last_segment(self) -> bool:
+        """Return whether the last segment that was read is stored as it was."""
+        key = self._last_key
+        if key is None:  # none was read since the start
+            head = await find_head(self._state_store, self._location, self._stored.manifest)
+            return head.seq > self._position.seq or head == self._position
+        entry = await self._state_store.get(key)
+        return entry is not None and decode_segment(key, entry.value).hash == self._position.hash
+
+    async def raise_problem(self, problem: Exception, seq: int | None = None) -> NoReturn:
+        """Raise an error of reading an event, or what explains it: a deleted or pruned log.
+
+        ``seq`` is the event, by default the one after those that were read.
+        """
         found = await self._state_store.get_many([self._location.manifest_key])
         self._check(found)
-        if self._position.seq < self._stored.manifest.log_start.seq:
+        if (seq or self._position.seq + 1) <= self._stored.manifest.log_start.seq:
             raise self._pruned_error() from problem
+        if self._last_key is not None and not await self._has_last_segment():
+            raise self._lost_error() from problem
         raise problem
 
     def _describe(self) -> str:
-        return f"session {self._location.session_id} of {self._location.scope_id}"
+        return describe_session(self._location)
 
     def _deleted_error(self) -> NotFoundError:
         return NotFoundError(f"{self._describe()} was deleted while it was followed")
 
-    def _pruned_error(self) -> NotFoundError:
-        start = self._stored.manifest.log_start.seq
+    def _lost_error(self) -> NotFoundError:
         return NotFoundError(
-            f"events up to {start} of {self._describe()} were pruned; load its state, and follow "
-            f"it with after={start} or later"
+            f"{self._describe()} lost event {self._position.seq} while it was followed: it was "
+            "restored from a backup; follow it from an event that it has"
         )
+
+    def _pruned_error(self) -> NotFoundError:
+        return pruned_error(self._location, self._stored.manifest)
 
 
 async def decode_events(segment: Segment) -> list[Event]:

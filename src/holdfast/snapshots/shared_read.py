@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from holdfast.stores.base import StateStore
-from holdfast.stores.watch import report_writes
+from holdfast.stores.watch import StoreWatch
 
 T = TypeVar("T")
 Key: TypeAlias = tuple[asyncio.AbstractEventLoop, int, Hashable]
@@ -57,7 +57,8 @@ class SharedPoll:
     def __init__(self) -> None:
         self._seq = -1
         self._checked_at = 0.0
-        self.followers = 0
+        self.watches: set[StoreWatch] = set()
+        """Those of the followers."""
 
     @classmethod
     def get(cls, state_store: StateStore, prefix: str) -> SharedPoll:
@@ -73,10 +74,11 @@ class SharedPoll:
         """Remember that there was nothing after an event at a time."""
         self._seq, self._checked_at = seq, checked_at
 
-    def wake_others(self, key: str) -> None:
-        """Wake the other followers, because a key was found that nobody was woken for."""
-        if self.followers > 1:
-            report_writes([key])
+    def wake_others(self, watch: StoreWatch, key: str) -> None:
+        """Wake the other followers, because a key was found without a wake-up."""
+        for each in self.watches:
+            if each is not watch:
+                each.notify([key])
 
 
 _polls: WeakValueDictionary[tuple[asyncio.AbstractEventLoop, int, str], SharedPoll] = (

@@ -115,11 +115,11 @@ def find_blob_damage(
     for digest, origin in sorted(references.origins.items()):
         problem = describe_problem(origin.size, stored.get(digest))
         if problem:
-            others = f", and so do {origin.count - 1} others" if origin.count > 1 else ""
+            others = f" (and {origin.count - 1:,} more)" if origin.count > 1 else ""
             damage.append(
                 Damage(
                     origin.key,
-                    f"{origin.where} refers to blob {digest} of {origin.size} bytes{others}, "
+                    f"{origin.where}{others} refers to blob {digest} of {origin.size} bytes, "
                     f"which {problem} ({location.prefix}blobs/{digest})",
                 )
             )

@@ -16,11 +16,11 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
-from threading import Lock
 from types import TracebackType
 from weakref import WeakKeyDictionary
 
 from holdfast.errors import StateStoreError
+from holdfast.process_fork import ForkSafeLock
 from holdfast.stores.notification import Notification, get_process_id
 from holdfast.stores.watch import StoreWatch, WatchHub
 
@@ -134,6 +134,7 @@ class Listener(ABC):
 
         def set_ready() -> None:
             nonlocal pauses, settling
+            check_not_cancelled()
             pauses = growing_pauses()
             self._set_ready(is_ready=True)
             self._tried.set()
@@ -145,9 +146,12 @@ class Listener(ABC):
                 reason = "the connection was closed"
             except self._errors as error:
                 reason = self._explain(error)
+            except Exception as error:  # noqa: BLE001 - of a driver; its text may have a secret
+                reason = f"unexpected {type(error).__name__}"
             finally:
                 if settling is not None:
                     settling.cancel()
+            check_not_cancelled()
             self._tried.set()
             if self._is_ready:
                 logger.info("lost the notifications of a server, connecting again: %s", reason)
@@ -163,7 +167,7 @@ class Listeners:
     def __init__(self, create: Callable[[], Listener]) -> None:
         self._create = create
         self._is_warned = False
-        self._lock = Lock()
+        self._lock = ForkSafeLock("the notifications of a store", wait_on_fork=False)
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Listener] = WeakKeyDictionary()
 
     async def add(self, prefix: str, watch: StoreWatch) -> None:
@@ -239,6 +243,16 @@ class ListeningWatch(AbstractAsyncContextManager[StoreWatch]):
             await self._listeners.remove(self._prefix, self._watch)
         finally:
             await self._in_process.__aexit__(kind, error, trace)
+
+
+def check_not_cancelled() -> None:
+    """Raise the cancellation of the current task, if a driver has ignored it.
+
+    Before Python 3.12, ``asyncio.wait_for`` does so if it ends at the same time.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def growing_pauses() -> Iterator[float]:

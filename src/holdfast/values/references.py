@@ -50,7 +50,10 @@ _keep_references: ContextVar[bool] = ContextVar("holdfast_keep_references", defa
 
 @contextmanager
 def keep_references() -> Iterator[None]:
-    """Decode large values as `BlobReference` in this block, so that no blob is read."""
+    """Decode large values as `BlobReference` in this block, so that no blob is read.
+
+    Use it to read a session of which a content is missing, or that is too large for memory.
+    """
     token = _keep_references.set(True)
     try:
         yield

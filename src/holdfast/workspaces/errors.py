@@ -27,7 +27,9 @@ class WorkspaceChangedError(WorkspaceError):
 
 def explain_file_error(action: str, path: str, error: OSError) -> WorkspaceError:
     """Return the error for a file operation that the system refused."""
-    return WorkspaceError(f"cannot {action} {path!r}: {error.strerror or error}", path)
+    is_captured = action in {"capture", "read folder", "read link"}
+    remedy = "; make it readable, or add it to .holdfastignore" if is_captured else ""
+    return WorkspaceError(f"cannot {action} {path!r}: {error.strerror or error}{remedy}", path)
 
 
 def format_names(paths: Sequence[str]) -> str:

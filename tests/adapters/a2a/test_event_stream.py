@@ -32,6 +32,7 @@ from holdfast import (
 )
 from holdfast.adapters.a2a import HoldfastTaskEventStream, HoldfastTaskStore
 from holdfast.stores.memory import MemoryStateStore
+from holdfast.stores.watch import StoreWatch
 from holdfast.stores.wrappers.base import WrappedStateStore
 from support.async_tests import async_test
 from support.backends import SharedMemory
@@ -95,10 +96,10 @@ async def test_a_save_in_the_same_process_wakes_a_subscriber():
 
 
 @async_test
-async def test_a_save_of_another_replica_wakes_a_subscriber_if_the_store_does():
+async def test_a_save_of_another_replica_wakes_a_subscriber_if_the_store_does(monkeypatch):
+    monkeypatch.setattr(StoreWatch, "hears_others", True)
     content = MemoryStateStore()
     store, other = (HoldfastTaskStore(SharedMemory(content)) for _ in range(2))
-    other.state_store.wakes_other_processes = True
     stored = await create(store)
     stream = HoldfastTaskEventStream(other, poll_interval=0.01, max_poll_interval=1000)
     reading = asyncio.create_task(collect(stream, "t1", stored.version, 1))

@@ -97,13 +97,13 @@ async def test_commit_costs_a_few_reads_however_large_the_store(monkeypatch):
 async def test_agent_filter():
     async with MemoryStateStore() as store:
         async with aclosing(Catalog(store).follow("bot")) as changes:
-            task = await start(changes, 2)
+            task = await start(changes)
             await commit(store, "a", "other")
             await commit(store, "b")
+            assert await task == ["created bot/b 2"]
             await commit(store, "a", "other", value=2)
             await commit(store, "b", value=2)
-            found = await task
-        assert found == ["created bot/b 2", "committed bot/b 3"]
+            assert await receive(changes) == ["committed bot/b 3"]
         with pytest.raises(ValueError, match="agent_id"):
             Catalog(store).follow("")
 
@@ -190,6 +190,35 @@ async def test_unknown_keys_make_it_poll():
             watch.take_keys()
             watch.notify(None)
         assert await task == ["created bot/ses_1 2"]
+
+
+@async_test
+async def test_commits_after_a_restore_from_a_backup():
+    async with MemoryStateStore() as store:
+        session = await commit(store)
+        async with aclosing(Catalog(store).follow()) as changes:
+            task = await start(changes)
+            session.set("value", 2)
+            await session.commit()
+            assert await task == ["committed bot/ses_1 3"]
+            await store.delete(session.committer.timeline.log.key(3))
+            assert await receive(changes) == ["committed bot/ses_1 2"]
+            await commit(store, value="other")
+            assert await receive(changes) == ["committed bot/ses_1 3"]
+
+
+@pytest.mark.usefixtures("polling")
+@async_test
+async def test_store_that_refuses_to_notify_is_polled(monkeypatch):
+    monkeypatch.setattr(follow, "SAFETY_PAUSE", 1000.0)
+    content = MemoryStateStore()
+    async with SharedMemory(content) as store, SharedMemory(content) as other:
+        store.wakes_other_processes = True
+        async with aclosing(Catalog(store).follow()) as changes:
+            task = await start(changes)
+            await asyncio.sleep(0.05)
+            await commit(other)
+            assert await task == ["created bot/ses_1 2"]
 
 
 @async_test

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from contextlib import suppress
 
 import pytest
 
 import holdfast
 from holdfast.errors import StateStoreError
+from holdfast.stores.nats.connection import StrictClient
 from holdfast.testing.state_store_suite import read_all
 from servers.nats_server import Behind, Impostor, certificate
 from servers.process import free_port
@@ -229,3 +231,27 @@ async def test_tls_needs_a_trusted_certificate(own_server, bucket, tmp_path, mon
         async with holdfast.open_state_store(url.replace("tls:", f"{scheme}:")) as store:
             await store.put("a", b"x" * MEGABYTE)
             assert (await store.get("a")).value == b"x" * MEGABYTE
+
+
+@pytest.mark.parametrize("connects", [False, True])
+@async_test
+async def test_a_cancellation_that_the_driver_ignores_is_not_lost(
+    nats_server, bucket, monkeypatch, connects
+):
+    """As ``asyncio.wait_for`` does before Python 3.12, if it ends at the same time."""
+    url = nats_server.url(bucket) if connects else f"nats://127.0.0.1:{free_port()}/b"
+    connecting, connect = asyncio.Event(), StrictClient.connect
+
+    async def ignore_cancellation(client, *args, **options) -> None:
+        with suppress(asyncio.CancelledError):
+            connecting.set()
+            await asyncio.Event().wait()
+        await connect(client, *args, **options)
+
+    monkeypatch.setattr(StrictClient, "connect", ignore_cancellation)
+    async with holdfast.open_state_store(url) as store:
+        task = asyncio.create_task(store.get("a"))
+        await connecting.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task

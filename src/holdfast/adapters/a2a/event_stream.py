@@ -99,9 +99,10 @@ class HoldfastTaskEventStream(TaskEventStream):
                     if reader is None:
                         reader = await self._open_reader(task_id, seq)
                         if reader is not None:
-                            watch = state_store.watch(reader.location.prefix)
-                            watcher.use(await stack.enter_async_context(watch))
-                            if state_store.wakes_other_processes:
+                            context = state_store.watch(reader.location.prefix)
+                            watch = await stack.enter_async_context(context)
+                            watcher.use(watch)
+                            if watch.hears_others:
                                 first_pause = pause = self.max_poll_interval
                     if reader is not None:
                         found = await reader.read()

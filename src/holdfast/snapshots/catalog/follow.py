@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import AsyncGenerator, Collection, Iterable
+from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -122,7 +122,7 @@ class CatalogFollower:
                 if is_poll:
                     now = time.monotonic()
                     pause = FIRST_PAUSE if changes else min(2 * pause, MAX_PAUSE)
-                    if self._state_store.wakes_other_processes:
+                    if watch.hears_others:
                         pause = SAFETY_PAUSE
                     next_poll = now + max(pause, (now - started) / MAX_SHARE)
                 for change in changes:
@@ -275,14 +275,15 @@ class CatalogFollower:
 
     async def _read_seq(self, location: SnapshotLocation, manifest: SnapshotManifest) -> int:
         """Return the last event of a session."""
+        timeline = Timeline(self._state_store, location.prefix, manifest.incarnation)
         known = self._known.get(location)
+        keys: Sequence[str] = ()
         if known is not None and known.incarnation == manifest.incarnation:
-            log, seq = self._log(location, known), known.seq
-            keys = await log.keys(seq)
-            key = keys[-1] if keys else ""
+            keys = await timeline.log.keys(known.seq)
+        if keys:
+            key, seq = keys[-1], 0
         else:
-            timeline = Timeline(self._state_store, location.prefix, manifest.incarnation)
-            log = timeline.log
+            # Also if it was read before: restored from a backup, it ends before that.
             key, seq = await timeline.change_token()
         if not key:
             return max(seq, manifest.log_start.seq)
@@ -292,7 +293,7 @@ class CatalogFollower:
                 return decode_segment(key, entry.value).last
             except (IntegrityError, InvalidDocumentError):
                 pass
-        return parse_seq(key, log.prefix)  # damaged: ``verify`` says more
+        return parse_seq(key, timeline.log.prefix)  # damaged: ``verify`` says more
 
     def _log(self, location: SnapshotLocation, known: KnownSession) -> EventLog:
         return EventLog(self._state_store, location.prefix, known.incarnation or "")

@@ -10,8 +10,8 @@ import asyncio
 import json
 import re
 import secrets
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from nats import errors
@@ -97,20 +97,21 @@ class NatsConnection:
         """Connect to one of the servers, or fail soon."""
         self.nc.require_tls = url.scheme == "tls"
         hosts = url.parts.netloc.rpartition("@")[2].split(",")
-        await self.nc.connect(
-            [f"{url.scheme}://{host}" for host in hosts],
-            name="holdfast",
-            user=None if url.password is None else url.user,
-            password=url.password,
-            token=url.user if url.password is None else None,
-            error_cb=self._on_error,
-            closed_cb=self._on_closed,
-            allow_reconnect=False,
-            max_reconnect_attempts=1,
-            reconnect_time_wait=0,
-            connect_timeout=3,
-            ping_interval=5,
-        )
+        with keep_cancellation():
+            await self.nc.connect(
+                [f"{url.scheme}://{host}" for host in hosts],
+                name="holdfast",
+                user=None if url.password is None else url.user,
+                password=url.password,
+                token=url.user if url.password is None else None,
+                error_cb=self._on_error,
+                closed_cb=self._on_closed,
+                allow_reconnect=False,
+                max_reconnect_attempts=1,
+                reconnect_time_wait=0,
+                connect_timeout=3,
+                ping_interval=5,
+            )
         if not self.nc.is_connected:
             raise ConnectionLostError("the server closed it at once")
 
@@ -374,6 +375,21 @@ class NatsConnection:
         self.closed.set()
         for task in self._requests:
             task.cancel()
+
+
+@contextmanager
+def keep_cancellation() -> Iterator[None]:
+    """Raise the cancellation of the current task, if a block ignores it.
+
+    Before Python 3.12, ``asyncio.wait_for`` does so if it ends at the same time.
+    """
+    task = asyncio.current_task()
+    before = 0 if task is None else task.cancelling()
+    try:
+        yield
+    finally:
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError
 
 
 async def wait_for_batch(arrived: asyncio.Event, received: Sequence[Msg]) -> None:
