@@ -20,7 +20,7 @@ BENCHMARKS := $(patsubst benchmarks/%.py,bench-%,$(filter-out benchmarks/harness
 # Frameworks whose requirements conflict with the others have an environment of their own.
 SEPARATE := adk crewai
 
-.PHONY: demo serve test checks coverage browser lint test-compiled test-pure test-adapters $(SEPARATE:%=test-%) bench $(BENCHMARKS) faults frameworks soak fuzz audit packaging docs clean
+.PHONY: demo serve test checks coverage browser lint test-compiled test-pure test-adapters $(SEPARATE:%=test-%) bench $(BENCHMARKS) faults frameworks soak fuzz audit packaging smoke docs clean
 
 demo: $(VENV)/package
 	@$(BIN)/python examples/demo.py
@@ -76,6 +76,10 @@ audit: $(VENV)/tools
 # Install every extra, compiled and interpreted, on every Python found here. Takes 20 minutes.
 packaging: $(VENV)/tools
 	HOLDFAST_PACKAGING=all $(PYTEST) -q --timeout 900 tests/test_packaging.py
+
+# Every benchmark on a small scale; `make test` runs the quick ones.
+smoke: $(VENV)/tools $(VENV)/package
+	HOLDFAST_BENCHMARKS=all $(PYTEST) -q tests/test_benchmarks.py
 
 # The whole suite runs on the compiled package; tests of compiled modules also run interpreted.
 test-compiled: $(VENV)/tools $(VENV)/package

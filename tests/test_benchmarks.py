@@ -14,8 +14,14 @@ FOLDER = Path(__file__).parent.parent / "benchmarks"
 BENCHMARKS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "harness")
 
 
+SLOW = {"conversation", "frameworks", "langgraph", "server", "stores", "viewer"}
+"""Those that take more than five seconds; each has tests of what it measures elsewhere."""
+
+
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_a_smoke_run_gives_a_table(name, tmp_path):
+    if name in SLOW and os.environ.get("HOLDFAST_BENCHMARKS") != "all":
+        pytest.skip("HOLDFAST_BENCHMARKS=all")
     if name == "viewer" and not (os.environ.get("HOLDFAST_CHROMIUM") or shutil.which("chromium")):
         pytest.skip("Chromium is not installed: apt-get install chromium")
     before = sorted((FOLDER / "results").glob("*"))
