@@ -77,7 +77,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def write(job: Job, stop: ProcessEvent) -> None:
-    """Commit until told to stop."""
+    """Commit until stopped."""
     die_with(os.getppid())  # the server of forks, which ends with the trial
     asyncio.run(commit_ticks(job, stop))
 

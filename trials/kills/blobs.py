@@ -39,7 +39,7 @@ from trials.tokens import Ledger, Tokens, read_ledgers
 POLICY = RetentionPolicy(last=6)
 RESTORE_EVERY, FORK_EVERY = 5, 7
 BACK = 3
-"""How many operations a restore goes back. The policy keeps the snapshots of so many."""
+"""How many operations a restore goes back. The policy keeps as many snapshots."""
 SIZES = (10, 70_000, 200_000, 700_000)
 EXPIRED = dt.timedelta(seconds=-1)
 """An age at which the hold of a killed commit has expired."""

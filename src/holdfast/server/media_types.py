@@ -40,7 +40,7 @@ MAX_NAME = 150
 
 
 def select_content_type(media_type: str | None) -> str:
-    """Return the content type to serve a blob with, given the one that it is said to have."""
+    """Return the content type to serve a blob with, given its declared type."""
     wanted = (media_type or "").partition(";")[0].strip().lower()
     if wanted == "text/plain":
         return TEXT

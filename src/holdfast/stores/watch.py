@@ -1,7 +1,7 @@
 """Wake those who wait for writes: of this process, and of others where a backend has notifications.
 
 A watch is a hint to read again, and never more. It may wake without a reason, and a wake-up may be
-lost: whoever waits reads what is stored, and also reads after a time without any.
+lost: the waiting reader reads what is stored, and also reads after a time without any.
 
 All stores of a process share one hub. Each successful write is reported to it by its keys, whatever
 store object it went through: two objects on one SQLite file wake each other. Different stores with
